@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Builds everything into build/. `make help` lists the targets. Quiet unless V=1.
+# CC=clang, SANITIZE=1 (AddressSanitizer and UBSan, into build/sanitize) and WERROR=0 are the switches.
+
+VERSION  := 0.1
+MAKEFLAGS += -r
+ifeq ($(origin CC),default)
+CC       := gcc
+endif
+PREFIX   ?= /usr/local
+DESTDIR  ?=
+BUILD    ?= build$(if $(SANITIZE),/sanitize)
+WERROR   ?= 1
+V        ?= 0
+Q        := $(if $(filter 0,$(V)),@)
+say       = $(if $(filter 0,$(V)),@printf '  %-6s %s\n' $(1) $(patsubst $(BUILD)/%,%,$@))
+
+PKGS_expertfs := fuse3 liburing sqlite3 libxxhash jansson
+PKGS_engine   := jansson libpcre2-8 libutf8proc
+PKGS_test     := cmocka
+pkgflags       = $(shell pkg-config --cflags $(1) 2>/dev/null)
+pkglibs        = $(shell pkg-config --libs $(1) 2>/dev/null)
+
+WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla \
+            $(if $(filter 1,$(WERROR)),-Werror)
+OPT      := $(if $(SANITIZE),-O1 -g -fno-omit-frame-pointer -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined,-O2 -g)
+comma    := ,
+CPPFLAGS += -D_GNU_SOURCE -DFUSE_USE_VERSION=314 -DEXPERTFS_VERSION='"$(VERSION)"' -I. -MMD -MP
+ALL_CFLAGS = -std=gnu11 $(WARN) $(OPT) -fopenmp -pthread \
+            $(call pkgflags,$(PKGS_expertfs) $(PKGS_engine)) $(CFLAGS)
+ALL_LDFLAGS = -fopenmp -pthread $(if $(SANITIZE),-fsanitize=address$(comma)undefined) $(LDFLAGS)
+
+# Kernels are the same plain loops, compiled once per instruction set and chosen at run time
+# (engine/kernel.h); everything else is built for the baseline processor.
+ARCH     := $(shell $(CC) -dumpmachine | cut -d- -f1)
+KERNEL_ISAS := plain $(if $(filter x86_64,$(ARCH)),avx2 avx512)
+ISA_plain  :=
+ISA_avx2   := -mavx2 -mfma
+ISA_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mprefer-vector-width=512
+KERNEL_CFLAGS := -O3 -ffp-contract=fast -fno-math-errno
+
+objs       = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+POLICY_OBJS := $(call objs,$(wildcard cachepolicy/*.c))
+STORE_OBJS  := $(call objs,$(filter-out expertfs/main.c,$(wildcard expertfs/*.c)))
+ENGINE_OBJS := $(call objs,$(filter-out engine/main.c engine/kernel_isa.c,$(wildcard engine/*.c))) \
+               $(KERNEL_ISAS:%=$(BUILD)/obj/engine/kernel_%.o)
+POLICY_LIB  := $(BUILD)/libcachepolicy.a
+STORE_LIB   := $(BUILD)/libexpertfs.a
+ENGINE_LIB  := $(BUILD)/libengine.a
+LIBS        := $(STORE_LIB) $(ENGINE_LIB) $(POLICY_LIB)
+TOOLS       := $(patsubst tools/%/main.c,%,$(wildcard tools/*/main.c))
+PROGRAMS    := expertfs coli-engine $(TOOLS)
+UNIT_TESTS  := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.c))
+MAN_PAGES   := $(wildcard expertfs/*.[18] engine/*.1 tools/*/*.1)
+E2E_TOOLS   := $(patsubst tests/e2e/%.c,$(BUILD)/tests/%,$(wildcard tests/e2e/*.c))
+
+all: $(PROGRAMS:%=$(BUILD)/%)
+
+help:
+	@echo 'make             build into build/'
+	@echo 'make demo        set up, build, pack the story model, mount it, write a story'
+	@echo 'make test        set up, build, run every quick test (SANITIZE=1: under ASan and UBSan)'
+	@echo 'make lint        clang-format and clang-tidy'
+	@echo 'make install     DESTDIR= PREFIX=/usr/local'
+	@echo 'make clean'
+
+# A change of compiler or flags rebuilds; a change of nothing rebuilds nothing.
+$(BUILD)/flags: force
+	@mkdir -p $(BUILD)
+	@echo '$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_CFLAGS)' | cmp -s - $@ || echo '$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_CFLAGS)' > $@
+
+$(KERNEL_ISAS:%=$(BUILD)/obj/engine/kernel_%.o): $(BUILD)/obj/engine/kernel_%.o: engine/kernel_isa.c $(BUILD)/flags
+	$(call say,CC)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) -DKERNEL_ISA=$* $(ALL_CFLAGS) $(KERNEL_CFLAGS) $(ISA_$*) -c -o $@ $<
+
+$(BUILD)/obj/%.o: %.c $(BUILD)/flags
+	$(call say,CC)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -c -o $@ $<
+
+$(POLICY_LIB): $(POLICY_OBJS)
+$(STORE_LIB): $(STORE_OBJS)
+$(ENGINE_LIB): $(ENGINE_OBJS)
+$(LIBS):
+	$(call say,AR)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+link = $(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(1) $(2)
+
+$(BUILD)/expertfs: $(BUILD)/obj/expertfs/main.o $(STORE_LIB) $(POLICY_LIB)
+	$(call say,LINK)
+	$(call link,$^,$(call pkglibs,$(PKGS_expertfs)) -lm)
+
+$(BUILD)/coli-engine: $(BUILD)/obj/engine/main.o $(ENGINE_LIB)
+	$(call say,LINK)
+	$(call link,$^,$(call pkglibs,$(PKGS_engine)) -lm)
+
+define tool_rule
+$(BUILD)/$(1): $(call objs,$(wildcard tools/$(1)/*.c)) $(LIBS)
+	$$(call say,LINK)
+	$$(call link,$$^,$$(call pkglibs,$(PKGS_expertfs) $(PKGS_engine)) -lm)
+endef
+$(foreach t,$(TOOLS),$(eval $(call tool_rule,$(t))))
+
+# Unit tests may reach into a tool as well: all its objects but main.o.
+TOOL_PARTS := $(call objs,$(filter-out %/main.c,$(wildcard tools/*/*.c)))
+$(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(TOOL_PARTS) $(LIBS)
+	$(call say,LINK)
+	@mkdir -p $(@D)
+	$(call link,$^,$(call pkglibs,$(PKGS_expertfs) $(PKGS_engine) $(PKGS_test)) -lm)
+
+$(BUILD)/tests/%: $(BUILD)/obj/tests/e2e/%.o $(LIBS)
+	$(call say,LINK)
+	@mkdir -p $(@D)
+	$(call link,$^,$(call pkglibs,$(PKGS_expertfs)) -lm)
+
+unit-tests: $(UNIT_TESTS) $(E2E_TOOLS)
+
+setup:
+	@tools/setup.sh
+
+# Set-up first, then a second make: pkg-config can only answer once the packages are there.
+demo: setup
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(BUILD) tests/demo.sh
+
+test: setup
+	@$(MAKE) --no-print-directory all unit-tests
+	@BUILD=$(BUILD) SANITIZE=$(SANITIZE) tests/run.sh
+
+lint:
+	@BUILD=$(BUILD) tests/lint.sh
+
+install: all
+	$(Q)install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1
+	$(Q)install -m 755 $(PROGRAMS:%=$(BUILD)/%) $(DESTDIR)$(PREFIX)/bin
+	$(Q)install -m 644 $(MAN_PAGES) $(DESTDIR)$(PREFIX)/share/man/man1
+
+clean:
+	$(Q)rm -rf build
+
+.PHONY: all help unit-tests setup demo test lint install clean force
+.SECONDARY:
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Quantising and its inverse, row by row, in plain C. The layout is drawn in quant.h.
+ *
+ * No fused multiply-add may creep in here (the file is built for the baseline processor), so that a
+ * checkpoint packed on two machines gives the same bytes.
+ */
+#include "engine/quant.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#define ALIGN_UP(n, a) (((n) + (a)-1) / (a) * (a))
+#define HALF_MAX       65504.0f
+#define GROUP_MAX      128
+
+static const char *const type_names[] = { "f32", "bf16", "q8", "q4" };
+
+const char *wtype_name(enum wtype t)
+{
+	return type_names[t];
+}
+
+int wtype_parse(const char *name, enum wtype *t)
+{
+	for (int i = W_F32; i <= W_Q4; i++) {
+		if (strcmp(name, type_names[i]) == 0) {
+			*t = (enum wtype)i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+int wfmt_groups(struct wfmt f, int cols)
+{
+	return f.group ? (cols + f.group - 1) / f.group : 0;
+}
+
+size_t wfmt_row_bytes(struct wfmt f, int cols)
+{
+	size_t padded = (size_t)wfmt_groups(f, cols) * (size_t)f.group;
+
+	switch (f.type) {
+	case W_F32:
+		return (size_t)cols * sizeof(float);
+	case W_BF16:
+		return (size_t)cols * sizeof(uint16_t);
+	case W_Q8:
+		return padded;
+	case W_Q4:
+		return padded / 2;
+	}
+	return 0;
+}
+
+size_t wfmt_scales_offset(struct wfmt f, int64_t rows, int cols)
+{
+	return ALIGN_UP((size_t)rows * wfmt_row_bytes(f, cols), 64);
+}
+
+size_t wfmt_bytes(struct wfmt f, int64_t rows, int cols)
+{
+	size_t scales = (size_t)rows * (size_t)wfmt_groups(f, cols) * sizeof(uint16_t);
+
+	return wfmt_scales_offset(f, rows, cols) + ALIGN_UP(scales, 64);
+}
+
+int wmat_bind(struct wmat *m, struct wfmt f, int64_t rows, int cols, const void *base, size_t bytes)
+{
+	if (rows < 1 || rows > INT32_MAX || cols < 1 || (uintptr_t)base % 64 ||
+	    bytes != wfmt_bytes(f, rows, cols))
+		return -EINVAL;
+	*m = (struct wmat){ .fmt = f, .rows = (int)rows, .cols = cols, .codes = base };
+	if (f.group)
+		m->scales = (const void *)((const char *)base + wfmt_scales_offset(f, rows, cols));
+	return 0;
+}
+
+float half_to_float(uint16_t h)
+{
+	uint32_t sign = (uint32_t)(h & 0x8000) << 16, exp = h >> 10 & 31, man = h & 1023;
+	union {
+		uint32_t u;
+		float f;
+	} x;
+
+	if (exp == 0) { /* zero and subnormal: man * 2^-24, exact in float */
+		x.f = (float)man * 0x1p-24f;
+		x.u |= sign;
+	} else {
+		x.u = sign | (exp == 31 ? 255u : exp + 112) << 23 | man << 13;
+	}
+	return x.f;
+}
+
+uint16_t float_to_half(float f)
+{
+	union {
+		float f;
+		uint32_t u;
+	} x = { .f = f };
+	uint16_t sign = (uint16_t)(x.u >> 16 & 0x8000);
+	uint32_t a = x.u & 0x7fffffff;
+
+	if (a > 0x7f800000)
+		return sign | 0x7e00; /* NaN */
+	if (a >= 0x477ff000)
+		return sign | 0x7c00; /* rounds to 65536 or more: infinity */
+	if (a < 0x38800000) {         /* below 2^-14: the sum rounds to multiples of 2^-24 */
+		x.u = a;
+		x.f += 0.5f;
+		return sign | (uint16_t)(x.u - 0x3f000000);
+	}
+	a += 0xfff + (a >> 13 & 1); /* nearest, ties to even */
+	return sign | (uint16_t)((a - (112u << 23)) >> 13);
+}
+
+uint16_t float_to_bf16(float f)
+{
+	union {
+		float f;
+		uint32_t u;
+	} x = { .f = f };
+
+	if ((x.u & 0x7fffffff) > 0x7f800000)
+		return (uint16_t)(x.u >> 16 | 0x40); /* keep a NaN a NaN */
+	return (uint16_t)((x.u + 0x7fff + (x.u >> 16 & 1)) >> 16);
+}
+
+/* Nearest integer, ties to even, for |x| < 2^22; unlike rintf() it vectorises on any processor. */
+static inline float nearest(float x)
+{
+	return x + 0x1.8p23f - 0x1.8p23f;
+}
+
+static inline float clampf(float x, float lo, float hi)
+{
+	return x < lo ? lo : x > hi ? hi : x;
+}
+
+/* The weight of largest magnitude with its sign; NaN if any is not finite. */
+static float signed_max(const float *x, int n)
+{
+	float best = 0;
+
+	for (int i = 0; i < n; i++) {
+		if (!isfinite(x[i]))
+			return NAN;
+		if (fabsf(x[i]) > fabsf(best))
+			best = x[i];
+	}
+	return best;
+}
+
+typedef float v8 __attribute__((vector_size(32)));
+typedef int32_t v8i __attribute__((vector_size(32)));
+
+/* Where mask is all ones a, elsewhere b. */
+#define SELECT(mask, a, b) ((v8)(((mask) & (v8i)(a)) | (~(mask) & (v8i)(b))))
+
+/* With codes l = nearest(x * inv) the best scale is sum(x l)/sum(l l), and the part of sum(x x)
+ * that it explains is sum(x l)^2/sum(l l). Tries the candidates for 1/scale and returns the scale
+ * that explains most. 8 codes lie below zero and 7 above, so the largest weight takes the side of
+ * the 8; whether to reach it exactly, clip it or leave room is what the candidates vary. Eight
+ * independent sums, so that every processor adds in the same order. n is a multiple of 8. */
+static inline __attribute__((always_inline)) float search_q4(const float *x, int n, float max)
+{
+	const v8 lo = { -8, -8, -8, -8, -8, -8, -8, -8 }, hi = { 7, 7, 7, 7, 7, 7, 7, 7 };
+	const v8 magic = { 0x1.8p23f, 0x1.8p23f, 0x1.8p23f, 0x1.8p23f,
+			   0x1.8p23f, 0x1.8p23f, 0x1.8p23f, 0x1.8p23f };
+	float best = -1, scale = 0;
+
+	for (float reach = 6.75f; reach <= 9.25f; reach += 0.25f) {
+		float inv = -reach / max, sxl = 0, sll = 0;
+		v8 xl = { 0 }, ll = { 0 };
+		for (int i = 0; i < n; i += 8) {
+			v8 w, l;
+			memcpy(&w, x + i, sizeof(w));
+			l = w * inv + magic - magic; /* nearest integer, ties to even */
+			l = SELECT(l > hi, hi, l);
+			l = SELECT(l < lo, lo, l);
+			xl += w * l;
+			ll += l * l;
+		}
+		for (int j = 0; j < 8; j++) {
+			sxl += xl[j];
+			sll += ll[j];
+		}
+		if (sll > 0 && sxl * sxl > best * sll) {
+			best = sxl * sxl / sll;
+			scale = sxl / sll;
+		}
+	}
+	return scale;
+}
+
+#ifdef __x86_64__
+/* avx2 without fma: the same bits as the plain one, several times faster. */
+__attribute__((target("avx2"))) static float search_q4_avx2(const float *x, int n, float max)
+{
+	return search_q4(x, n, max);
+}
+#endif
+
+static float best_scale_q4(const float *x, int n, float max)
+{
+#ifdef __x86_64__
+	if (__builtin_cpu_supports("avx2"))
+		return search_q4_avx2(x, n, max);
+#endif
+	return search_q4(x, n, max);
+}
+
+static void put_q8(const float *x, int n, float scale, int8_t *codes)
+{
+	float inv = scale != 0 ? 1 / scale : 0;
+
+	for (int i = 0; i < n; i++)
+		codes[i] = (int8_t)nearest(clampf(x[i] * inv, -127, 127));
+}
+
+static void put_q4(const float *x, int n, float scale, uint8_t *codes)
+{
+	float inv = scale != 0 ? 1 / scale : 0;
+	int half = n / 2;
+
+	for (int i = 0; i < half; i++) {
+		int lo = (int)nearest(clampf(x[i] * inv, -8, 7)) + 8;
+		int hi = (int)nearest(clampf(x[i + half] * inv, -8, 7)) + 8;
+		codes[i] = (uint8_t)(lo | hi << 4);
+	}
+}
+
+static int quant_groups(struct wfmt f, const float *src, int cols, uint8_t *codes, uint16_t *scales)
+{
+	size_t group_bytes = f.type == W_Q8 ? (size_t)f.group : (size_t)f.group / 2;
+	int groups = wfmt_groups(f, cols);
+
+	for (int g = 0; g < groups; g++, codes += group_bytes) {
+		float x[GROUP_MAX] = { 0 };
+		int n = cols - g * f.group < f.group ? cols - g * f.group : f.group;
+		memcpy(x, src + (size_t)g * (size_t)f.group, (size_t)n * sizeof(float));
+		float max = signed_max(x, n), scale = 0;
+		if (isnan(max))
+			return -EDOM;
+		/* So small that 1/max might overflow: no fp16 scale could hold it either. */
+		if (fabsf(max) >= 0x1p-100f)
+			scale = f.type == W_Q8 ? fabsf(max) / 127 : best_scale_q4(x, f.group, max);
+		if (fabsf(scale) > HALF_MAX)
+			return -EDOM;
+		scales[g] = float_to_half(scale);
+		scale = half_to_float(scales[g]);
+		if (f.type == W_Q8)
+			put_q8(x, f.group, scale, (int8_t *)codes);
+		else
+			put_q4(x, f.group, scale, codes);
+	}
+	return 0;
+}
+
+int quant_row(struct wfmt f, const float *src, int cols, void *codes, uint16_t *scales)
+{
+	if (f.group)
+		return quant_groups(f, src, cols, codes, scales);
+	for (int i = 0; i < cols; i++)
+		if (!isfinite(src[i]))
+			return -EDOM;
+	if (f.type == W_F32) {
+		memcpy(codes, src, (size_t)cols * sizeof(float));
+	} else {
+		uint16_t *out = codes;
+		for (int i = 0; i < cols; i++)
+			out[i] = float_to_bf16(src[i]);
+	}
+	return 0;
+}
+
+static void dequant_groups(const struct wmat *m, const uint8_t *codes, const uint16_t *scales,
+			   float *dst)
+{
+	int g = m->fmt.group, half = g / 2;
+
+	for (int at = 0; at < m->cols; at += g, scales++) {
+		float s = half_to_float(*scales);
+		for (int i = 0; i < g && at + i < m->cols; i++) {
+			if (m->fmt.type == W_Q8) {
+				dst[at + i] = s * (float)((const int8_t *)codes)[i];
+			} else {
+				int b = codes[i < half ? i : i - half];
+				dst[at + i] = s * (float)((i < half ? b & 15 : b >> 4) - 8);
+			}
+		}
+		codes += m->fmt.type == W_Q8 ? g : half;
+	}
+}
+
+void dequant_row(const struct wmat *m, int row, float *dst)
+{
+	const uint8_t *codes =
+		(const uint8_t *)m->codes + (size_t)row * wfmt_row_bytes(m->fmt, m->cols);
+
+	if (m->fmt.group) {
+		size_t groups = (size_t)wfmt_groups(m->fmt, m->cols);
+		dequant_groups(m, codes, m->scales + (size_t)row * groups, dst);
+	} else if (m->fmt.type == W_F32) {
+		memcpy(dst, codes, (size_t)m->cols * sizeof(float));
+	} else {
+		for (int i = 0; i < m->cols; i++)
+			dst[i] = bf16_to_float(((const uint16_t *)codes)[i]);
+	}
+}

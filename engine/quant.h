@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weight formats: how a matrix lies in dense.bin and in an expert file, and how it got there.
+ *
+ * coli-pack quantises with this file, the engine's kernels read what it wrote.
+ *
+ *	f32   4 bytes an element
+ *	bf16  2 bytes an element
+ *	q8    signed 8-bit codes in groups of 32, 64 or 128 along the input dimension (the columns),
+ *	      one fp16 scale a group:         w = scale * code,        code in -127..127
+ *	q4    4-bit codes, the same groups:   w = scale * (code - 8),  code in 0..15
+ *
+ * A matrix [rows, cols] (rows = output, row-major, as Hugging Face stores it) is
+ *
+ *	codes   rows * wfmt_row_bytes()     cols is rounded up to whole groups, filled with the code
+ *of 0 zeros up to a multiple of 64 scales  rows * groups * 2 bytes     q8 and q4 only, fp16,
+ *little-endian zeros up to a multiple of 64
+ *
+ * so that matrices laid back to back all start on 64 bytes. In a q4 group of g weights, byte j (0
+ *<= j < g/2) holds weight j in its low and weight j + g/2 in its high nibble: both halves unpack to
+ * consecutive floats without a shuffle.
+ */
+#ifndef ENGINE_QUANT_H
+#define ENGINE_QUANT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum wtype { W_F32, W_BF16, W_Q8, W_Q4 };
+
+struct wfmt {
+	enum wtype type;
+	int group; /* 32, 64 or 128 for q8 and q4, else 0 */
+};
+
+/* A matrix where it lies. Owns nothing. */
+struct wmat {
+	struct wfmt fmt;
+	int rows, cols;
+	const void *codes;
+	const uint16_t *scales; /* [rows][groups], NULL for f32 and bf16 */
+};
+
+/* "f32", "bf16", "q8", "q4". */
+const char *wtype_name(enum wtype t);
+/* 0 or -EINVAL for an unknown name. */
+int wtype_parse(const char *name, enum wtype *t);
+
+/* Scales a row: ceil(cols / group); 0 for f32 and bf16. */
+int wfmt_groups(struct wfmt f, int cols);
+/* Bytes of one row of codes. */
+size_t wfmt_row_bytes(struct wfmt f, int cols);
+/* Offset of the scales from the start of the matrix, and the size of the whole. rows, cols >= 1. */
+size_t wfmt_scales_offset(struct wfmt f, int64_t rows, int cols);
+size_t wfmt_bytes(struct wfmt f, int64_t rows, int cols);
+
+/* Points *m into base. base must be 64-byte aligned and hold `bytes` == wfmt_bytes(); else -EINVAL.
+ */
+int wmat_bind(struct wmat *m, struct wfmt f, int64_t rows, int cols, const void *base,
+	      size_t bytes);
+
+/* One row: cols floats -> wfmt_row_bytes() of codes and wfmt_groups() scales (may be NULL if none).
+ * q4 searches the scale with the least squared error among candidates; q8 takes max/127. Codes are
+ * made with the scale as rounded to fp16. -EDOM if a weight is not finite or its group's scale
+ * leaves the range of fp16. */
+int quant_row(struct wfmt f, const float *src, int cols, void *codes, uint16_t *scales);
+
+/* The inverse, exactly: cols floats. Plain C; the engine's kernels must give the same bits. */
+void dequant_row(const struct wmat *m, int row, float *dst);
+
+/* IEEE half and bfloat16. float_to_* round to nearest even. */
+float half_to_float(uint16_t h);
+uint16_t float_to_half(float f);
+static inline float bf16_to_float(uint16_t b)
+{
+	union {
+		uint32_t u;
+		float f;
+	} x = { .u = (uint32_t)b << 16 };
+	return x.f;
+}
+uint16_t float_to_bf16(float f);
+
+#endif

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * engine/quant.h: half and bfloat16 exhaustively, group formats against their definition.
+ */
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "engine/quant.h"
+
+static uint64_t rng = 1;
+
+static float uniform(void) /* -1..1 */
+{
+	rng = rng * 6364136223846793005u + 1442695040888963407u;
+	return (float)((double)(rng >> 11) * 0x1p-52 - 1);
+}
+
+static void half_round_trip(void **state)
+{
+	(void)state;
+	for (uint32_t h = 0; h < 65536; h++) {
+		float f = half_to_float((uint16_t)h);
+		if (isnan(f))
+			assert_true((h & 0x7c00) == 0x7c00 && (h & 1023));
+		else
+			assert_int_equal(float_to_half(f), h);
+	}
+	assert_true(half_to_float(0x3c00) == 1.0f);
+	assert_true(half_to_float(0x0001) == 0x1p-24f);
+	assert_true(half_to_float(0x7bff) == 65504.0f);
+}
+
+/* Between two neighbouring halves the nearer one wins, and in the middle the even one. */
+static void half_rounds_to_even(void **state)
+{
+	(void)state;
+	for (uint32_t h = 0; h < 0x7bff; h++) {
+		double lo = half_to_float((uint16_t)h), hi = half_to_float((uint16_t)(h + 1));
+		float mid = (float)((lo + hi) / 2);
+		assert_int_equal(float_to_half(mid), h + (h & 1));
+		assert_int_equal(float_to_half(nextafterf(mid, 0)), h);
+		assert_int_equal(float_to_half(nextafterf(mid, 1e9f)), h + 1);
+	}
+	assert_int_equal(float_to_half(65519.99f), 0x7bff);
+	assert_int_equal(float_to_half(65520.0f), 0x7c00);
+	assert_int_equal(float_to_half(-1e-30f), 0x8000);
+}
+
+static void bf16_rounds_to_even(void **state)
+{
+	(void)state;
+	assert_int_equal(float_to_bf16(1.0f), 0x3f80);
+	assert_int_equal(float_to_bf16(0x1.01p0f), 0x3f80); /* half way, even stays */
+	assert_int_equal(float_to_bf16(0x1.03p0f), 0x3f82); /* half way, odd goes up */
+	assert_int_equal(float_to_bf16(0x1.010002p0f), 0x3f81);
+	assert_true(isnan(bf16_to_float(float_to_bf16(NAN))));
+	for (uint32_t b = 0; b < 0x7f80; b++)
+		assert_int_equal(float_to_bf16(bf16_to_float((uint16_t)b)), b);
+}
+
+/* Packs rows x cols random weights and returns the matrix; *w gets the weights. */
+static struct wmat packed(struct wfmt f, int rows, int cols, float **w, void **base)
+{
+	size_t bytes = wfmt_bytes(f, rows, cols), row_bytes = wfmt_row_bytes(f, cols);
+	int groups = wfmt_groups(f, cols);
+	struct wmat m;
+
+	*w = malloc((size_t)rows * (size_t)cols * sizeof(float));
+	*base = aligned_alloc(64, bytes);
+	memset(*base, 0, bytes);
+	uint16_t *scales = (void *)((char *)*base + wfmt_scales_offset(f, rows, cols));
+	for (int r = 0; r < rows; r++) {
+		float *row = *w + (size_t)r * (size_t)cols;
+		for (int i = 0; i < cols; i++)
+			row[i] = uniform() * uniform() * 0.05f;
+		assert_int_equal(quant_row(f, row, cols, (char *)*base + (size_t)r * row_bytes,
+					   groups ? scales + (size_t)r * (size_t)groups : NULL),
+				 0);
+	}
+	assert_int_equal(wmat_bind(&m, f, rows, cols, *base, bytes), 0);
+	return m;
+}
+
+/* Every code lies as the header draws it, and is the nearest to its weight that the scale allows.
+ */
+static void codes_are_nearest(void **state)
+{
+	static const int widths[] = { 1, 20, 31, 32, 40, 64, 65, 128, 200, 257 };
+	(void)state;
+	for (enum wtype t = W_Q8; t <= W_Q4; t++) {
+		for (int group = 32; group <= 128; group *= 2) {
+			for (size_t k = 0; k < sizeof(widths) / sizeof(*widths); k++) {
+				struct wfmt f = { t, group };
+				int cols = widths[k];
+				float *w, *got = malloc((size_t)cols * sizeof(float));
+				void *base;
+				struct wmat m = packed(f, 3, cols, &w, &base);
+				for (int r = 0; r < 3; r++) {
+					dequant_row(&m, r, got);
+					for (int i = 0; i < cols; i++) {
+						float x = w[r * cols + i];
+						float s = half_to_float(
+							m.scales[r * wfmt_groups(f, cols) +
+								 i / group]);
+						double q = fmin(fmax((double)x / (double)s,
+								     t == W_Q8 ? -127 : -8),
+								t == W_Q8 ? 127 : 7);
+						assert_true(fabs((double)got[i] - q * (double)s) <=
+							    0.5001 * fabs((double)s));
+					}
+				}
+				free(w);
+				free(base);
+				free(got);
+			}
+		}
+	}
+}
+
+/* The searched q4 scale beats the plain one (max/-8) on every random row, summed. */
+static void q4_search_pays(void **state)
+{
+	double ours = 0, plain = 0;
+	struct wfmt f = { W_Q4, 64 };
+	float *w, got[64];
+	void *base;
+	struct wmat m = packed(f, 256, 64, &w, &base);
+
+	(void)state;
+	for (int r = 0; r < 256; r++) {
+		float max = 0, *row = w + (size_t)r * 64;
+		for (int i = 0; i < 64; i++)
+			max = fabsf(row[i]) > fabsf(max) ? row[i] : max;
+		float s = half_to_float(float_to_half(max / -8));
+		dequant_row(&m, r, got);
+		for (int i = 0; i < 64; i++) {
+			float q = fminf(fmaxf(nearbyintf(row[i] / s), -8), 7);
+			ours += pow((double)(got[i] - row[i]), 2);
+			plain += pow((double)(q * s - row[i]), 2);
+		}
+	}
+	print_message("squared error, searched / plain: %.3f\n", ours / plain);
+	assert_true(ours < 0.93 * plain);
+	free(w);
+	free(base);
+}
+
+static void exact_formats(void **state)
+{
+	float w[5] = { 1, -2.5f, 0, 1e-20f, 65000 }, got[5];
+	_Alignas(64) char base[64];
+	struct wmat m;
+
+	(void)state;
+	for (enum wtype t = W_F32; t <= W_BF16; t++) {
+		struct wfmt f = { t, 0 };
+		assert_int_equal(wfmt_bytes(f, 1, 5), 64);
+		assert_int_equal(quant_row(f, w, 5, base, NULL), 0);
+		assert_int_equal(wmat_bind(&m, f, 1, 5, base, 64), 0);
+		dequant_row(&m, 0, got);
+		for (int i = 0; i < 5; i++)
+			assert_true(got[i] ==
+				    (t == W_F32 ? w[i] : bf16_to_float(float_to_bf16(w[i]))));
+	}
+}
+
+static void refuses_what_it_cannot_hold(void **state)
+{
+	float w[32] = { 0 };
+	uint8_t codes[32];
+	uint16_t scale;
+
+	(void)state;
+	for (enum wtype t = W_F32; t <= W_Q4; t++) {
+		struct wfmt f = { t, t >= W_Q8 ? 32 : 0 };
+		uint8_t out[128];
+		w[7] = NAN;
+		assert_int_equal(quant_row(f, w, 32, out, &scale), -EDOM);
+		w[7] = INFINITY;
+		assert_int_equal(quant_row(f, w, 32, out, &scale), -EDOM);
+	}
+	w[7] = 1e30f;
+	assert_int_equal(quant_row((struct wfmt){ W_Q8, 32 }, w, 32, codes, &scale), -EDOM);
+	assert_int_equal(quant_row((struct wfmt){ W_Q4, 32 }, w, 32, codes, &scale), -EDOM);
+	w[7] = 0;
+	assert_int_equal(quant_row((struct wfmt){ W_Q4, 32 }, w, 32, codes, &scale), 0);
+	assert_int_equal(scale, 0);
+	assert_int_equal(codes[3], 0x88);
+	w[7] = 1e-40f; /* far below what fp16 can scale: becomes 0, not a fault */
+	assert_int_equal(quant_row((struct wfmt){ W_Q8, 32 }, w, 32, codes, &scale), 0);
+}
+
+static void bind_checks(void **state)
+{
+	_Alignas(64) static char base[1024];
+	struct wmat m;
+	struct wfmt f = { W_Q4, 64 };
+	size_t n = wfmt_bytes(f, 3, 65);
+
+	(void)state;
+	assert_int_equal(n, 192 + 64); /* 3 rows x 2 groups x 32 bytes, 6 scales in 64 bytes */
+	assert_int_equal(wmat_bind(&m, f, 3, 65, base, n), 0);
+	assert_ptr_equal(m.scales, base + 192);
+	assert_int_equal(wmat_bind(&m, f, 3, 65, base, n - 1), -EINVAL);
+	assert_int_equal(wmat_bind(&m, f, 0, 65, base, n), -EINVAL);
+	assert_int_equal(wmat_bind(&m, f, 3, 65, base + 1, n), -EINVAL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(half_round_trip),
+		cmocka_unit_test(half_rounds_to_even),
+		cmocka_unit_test(bf16_rounds_to_even),
+		cmocka_unit_test(codes_are_nearest),
+		cmocka_unit_test(q4_search_pays),
+		cmocka_unit_test(exact_formats),
+		cmocka_unit_test(refuses_what_it_cannot_hold),
+		cmocka_unit_test(bind_checks),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
