@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Start, service and end of a mount; see daemon.h.
+ *
+ * The mode is decided here: passthrough if we were not told otherwise, the kernel agreed in INIT,
+ * and it takes a real backing file.
+ */
+#include "expertfs/daemon.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "expertfs/budget.h"
+#include "expertfs/fail.h"
+#include "expertfs/log.h"
+
+#define GRACE_MS 3000 /* after a signal, for readers in the middle of a read */
+
+static int request_threads(void)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return cpus < 4 ? 4 : cpus > 8 ? 8 : (int)cpus;
+}
+
+/* True if path is a mount point of ours right now. */
+static bool is_mounted(const char *path)
+{
+	char *line = NULL, dir[PATH_MAX];
+	size_t size = 0;
+	bool found = false;
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+
+	while (f && !found && getline(&line, &size, f) > 0)
+		found = sscanf(line, "%*s %*s %*s %*s %4095s", dir) == 1 &&
+			strcmp(dir, path) == 0 && strstr(line, " - fuse.expertfs ");
+	free(line);
+	if (f)
+		fclose(f);
+	return found;
+}
+
+int daemon_check_mountpoint(const char *mountpoint, const struct store *s, char *why)
+{
+	struct stat st;
+	size_t n;
+	int err = 0;
+	/* Not stat(): the kernel answers that from its cache when the daemon is long dead. */
+	int fd = open(mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0 && (errno == ENOTCONN || errno == ECONNABORTED))
+		return fail(why, errno,
+			    "%s is the dead mount of a daemon that was killed: umount %s first",
+			    mountpoint, mountpoint);
+	if (fd >= 0)
+		close(fd);
+	char *real = realpath(mountpoint, NULL);
+	if (!real)
+		return fail(why, errno, "%s: %s", mountpoint, strerror(errno));
+	n = strlen(real);
+	if (stat(real, &st) != 0)
+		err = fail(why, errno, "%s: %s", mountpoint, strerror(errno));
+	else if (!S_ISDIR(st.st_mode))
+		err = fail(why, ENOTDIR, "%s is not a folder", mountpoint);
+	else if (is_mounted(real))
+		err = fail(why, EBUSY, "%s is mounted already: umount %s first", mountpoint,
+			   mountpoint);
+	else if (strncmp(s->dir, real, n) == 0 && (s->dir[n] == '/' || s->dir[n] == 0 || n == 1))
+		err = fail(why, EINVAL, "%s would hide the store %s: mount elsewhere", mountpoint,
+			   s->dir);
+	free(real);
+	return err;
+}
+
+static int open_drives(struct fs *fs, enum drive_io io, char *why)
+{
+	int err = 0;
+
+	fs->drive = calloc(fs->store->drives, sizeof(struct drive *));
+	if (!fs->drive)
+		return fail(why, ENOMEM, "out of memory");
+	for (uint32_t i = 0; !err && i < fs->store->drives; i++)
+		err = drive_open(fs->store->drive[i].path, io, &fs->drive[i], why);
+	fs->loader = (struct loader){ .store = fs->store,
+				      .drive = fs->drive,
+				      .buffers = &fs->read_buffers };
+	return err;
+}
+
+static int open_files(struct fs *fs, char *why)
+{
+	char path[PATH_MAX];
+
+	for (int i = 0; i < STORE_FILES; i++) {
+		snprintf(path, sizeof(path), "%s/%s", fs->store->dir, store_file_names[i]);
+		fs->file[i].fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fs->file[i].fd < 0)
+			return fail(why, errno, "%s: %s", path, strerror(errno));
+	}
+	return 0;
+}
+
+/* The proof that passthrough works here: the kernel registers memory of the kind that experts lie
+ * in. */
+static int try_backing(const struct fs *fs)
+{
+	struct backing b;
+	int err = backing_new(fs->source, SHARD_ALIGN, &b);
+
+	if (err)
+		return err;
+	err = backing_freeze(&b, false);
+	err = err ? err : backing_register(&b, session_fd(fs->session));
+	backing_drop(&b, session_fd(fs->session));
+	return err;
+}
+
+static int no_passthrough(int err, char *why)
+{
+	return fail(why, -err,
+		    "passthrough is not to be had here (%s): it needs Linux 6.9 and root; --mode "
+		    "direct "
+		    "works without",
+		    err == -ENOSYS ? "the kernel does not offer it" : strerror(-err));
+}
+
+static int choose_mode(struct fs *fs, enum serve_mode mode, char *why)
+{
+	int err = mode == MODE_DIRECT                ? -EOPNOTSUPP
+		  : session_passthrough(fs->session) ? 0
+						     : -ENOSYS;
+
+	err = err ? err : try_backing(fs);
+	if (mode == MODE_PASSTHROUGH && err)
+		return no_passthrough(err, why);
+	fs->passthrough = err == 0;
+	if (err && mode == MODE_AUTO)
+		log_line(LOG_WARNING,
+			 "no passthrough (needs Linux 6.9 and root): hits are copied, mode direct");
+	for (int i = 0; fs->passthrough && i < STORE_FILES; i++) {
+		int32_t id = backing_id_open(session_fd(fs->session), fs->file[i].fd);
+		if (id > 0)
+			fs->file[i].backing_id = id;
+		else
+			log_line(LOG_WARNING,
+				 "%s: no passthrough (%s), read through the page cache",
+				 store_file_names[i], strerror(-id));
+	}
+	return 0;
+}
+
+static int start_hotstore(struct fs *fs, const struct cp_policy *policy, char *why)
+{
+	const struct hotstore_config cfg = { .loader = fs->loader,
+					     .policy = policy,
+					     .source = fs->source,
+					     .capacity = fs->budget.capacity,
+					     .fuse_fd = session_fd(fs->session),
+					     .passthrough = fs->passthrough,
+					     .opened = fs_expert_opened };
+
+	return hotstore_create(&cfg, &fs->hot, why);
+}
+
+static void say_started(const struct fs *fs, const struct options *o)
+{
+	char text[256];
+
+	budget_text(&fs->budget, fs->store, fs->source, text, sizeof(text));
+	log_line(LOG_INFO, "%s", text);
+	log_line(LOG_INFO, "%s on %s: mode %s, policy %s, %u experts on %u drive%s, %s",
+		 fs->store->dir, o->mountpoint, fs->passthrough ? "passthrough" : "direct",
+		 fs->policy, fs->store->experts, fs->store->drives,
+		 fs->store->drives == 1 ? "" : "s",
+		 drive_uses_uring(fs->drive[0]) ? "io_uring" : "read threads");
+}
+
+static int start_parts(struct fs *fs, const struct options *o, const struct cp_policy *policy,
+		       char *why)
+{
+	struct session_options so = { .source = fs->store->dir,
+				      .mountpoint = o->mountpoint,
+				      .want_passthrough = o->mode != MODE_DIRECT,
+				      .allow_other = o->allow_other };
+	uint64_t asked =
+		o->memory_percent ? memory_available() / 100 * o->memory_percent : o->memory;
+	int err, threads = request_threads();
+
+	fs->source = backing_source_open(fs->store->max_expert_bytes);
+	fs->inodes = inode_table_new(fs->store);
+	if (!fs->source || !fs->inodes)
+		return fail(why, ENOMEM, "out of memory");
+	if (o->mode == MODE_PASSTHROUGH && geteuid() != 0)
+		return no_passthrough(-EPERM, why);
+	err = budget_make(asked, fs->store, fs->source, threads + LOADERS, &fs->budget, why);
+	err = err ? err : open_files(fs, why);
+	err = err ? err : open_drives(fs, o->io, why);
+	err = err ? err : session_mount(&so, &fs_ops, fs, &fs->session, why);
+	err = err ? err : choose_mode(fs, o->mode, why);
+	err = err ? err : start_hotstore(fs, policy, why);
+	err = err ? err : session_start(fs->session, threads, why);
+	return err;
+}
+
+int daemon_start(const struct options *o, struct store *s, struct fs **out, char *why)
+{
+	const struct cp_policy *policy = cp_policy_find(o->policy);
+	struct fs *fs = calloc(1, sizeof(*fs));
+	struct timespec t;
+	int err;
+
+	if (!fs) {
+		store_close(s);
+		return fail(why, ENOMEM, "out of memory");
+	}
+	fs->store = s;
+	sem_init(&fs->read_buffers, 0, READ_BUFFERS);
+	for (int i = 0; i < STORE_FILES; i++)
+		fs->file[i].fd = -1;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	fs->started_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+	fs->policy = o->policy;
+	err = policy ? start_parts(fs, o, policy, why)
+		     : fail(why, EINVAL, "--policy %s: there is no such policy", o->policy);
+	if (err) {
+		daemon_stop(fs);
+		return err;
+	}
+	say_started(fs, o);
+	*out = fs;
+	return 0;
+}
+
+void daemon_serve(struct fs *fs)
+{
+	struct pollfd p[2] = { { .events = POLLIN }, { .events = POLLIN } };
+	struct signalfd_siginfo si;
+	sigset_t set;
+	int timeout = -1, n;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
+	p[0].fd = session_ended_fd(fs->session);
+	p[1].fd = signalfd(-1, &set, SFD_CLOEXEC);
+	for (;;) {
+		n = poll(p, 2, timeout);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0 || p[0].revents)
+			break;
+		if (read(p[1].fd, &si, sizeof(si)) != (ssize_t)sizeof(si) || timeout >= 0)
+			break;
+		log_line(LOG_INFO, "signal %u: unmounting", si.ssi_signo);
+		session_unmount(fs->session);
+		timeout = GRACE_MS;
+	}
+	if (p[1].fd >= 0)
+		close(p[1].fd);
+	log_line(LOG_INFO, "unmounted");
+}
+
+void daemon_stop(struct fs *fs)
+{
+	if (!fs)
+		return;
+	session_stop(fs->session);
+	hotstore_destroy(fs->hot); /* answers who still waits, so before the connection goes */
+	for (int i = 0; i < STORE_FILES; i++) {
+		if (fs->file[i].backing_id)
+			backing_id_close(session_fd(fs->session), fs->file[i].backing_id);
+		if (fs->file[i].fd >= 0)
+			close(fs->file[i].fd);
+	}
+	session_close(fs->session);
+	for (uint32_t i = 0; fs->drive && i < fs->store->drives; i++)
+		drive_close(fs->drive[i]);
+	free(fs->drive);
+	backing_source_close(fs->source);
+	inode_table_free(fs->inodes);
+	store_close(fs->store);
+	sem_destroy(&fs->read_buffers);
+	free(fs);
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A drive: one shard file, its queue, and the thread that keeps the queue busy.
+ *
+ * Reads are asked for from any thread and complete on the drive's own. Each drive has its own
+ * io_uring with O_DIRECT, so that the drives do not wait for each other; where io_uring is
+ * forbidden a few threads with pread() do the same behind the same queue. Large reads are cut into
+ * pieces: what keeps a drive busy is bytes in flight, and a piece of 1 MiB is one command on most
+ * of them.
+ */
+#ifndef EXPERTFS_DRIVE_H
+#define EXPERTFS_DRIVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct drive;
+
+enum drive_io { DRIVE_IO_AUTO, DRIVE_IO_URING, DRIVE_IO_THREADS };
+
+/* A set of reads that somebody waits for together. Lives on the waiter's stack. */
+struct read_batch;
+struct read_batch *read_batch_new(void); /* NULL: out of memory */
+/* Adds a read of length bytes at offset into buf; offset, length and buf on 4 KiB. May be called
+ * for several drives; returns at once. Failures to queue are reported by the wait. */
+void read_batch_add(struct read_batch *b, struct drive *d, uint64_t offset, uint64_t length,
+		    void *buf);
+/* Waits for all of them and frees b. 0, or the first error: -EIO also for a file that ends early.
+ */
+int read_batch_wait(struct read_batch *b);
+
+struct drive_stats {
+	uint64_t bytes, reads, errors; /* bytes that came; pieces asked for; pieces that failed */
+	uint64_t busy_ns;              /* time with at least one piece in flight */
+	uint32_t in_flight;            /* pieces, now */
+};
+
+/* Opens path and starts the thread. DRIVE_IO_AUTO takes io_uring where it works. Direct I/O where
+ * the file system has it, else buffered (said in the log). */
+int drive_open(const char *path, enum drive_io io, struct drive **out, char *why);
+/* Waits for what is queued, ends the thread, closes. NULL is fine. */
+void drive_close(struct drive *d);
+void drive_stats(struct drive *d, struct drive_stats *out);
+bool drive_uses_uring(const struct drive *d);
+const char *drive_path(const struct drive *d);
+
+#endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the parts of a running daemon share. Made by daemon.c; read by the FUSE operations (ops.c)
+ * and the statistics (stats.c) from many threads, so nothing here changes after the start but what
+ * has a lock of its own behind its pointer.
+ */
+#ifndef EXPERTFS_FS_H
+#define EXPERTFS_FS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "expertfs/backing.h"
+#include "expertfs/drive.h"
+#include "expertfs/hotstore.h"
+#include "expertfs/inode.h"
+#include "expertfs/session.h"
+#include "expertfs/store.h"
+
+/* Where the memory goes; see budget.h. Bytes. */
+struct budget {
+	uint64_t total;     /* --memory */
+	uint64_t fixed;     /* tables, stacks, read buffers */
+	uint64_t capacity;  /* hot store: what is left */
+	uint64_t available; /* what machine and cgroup had at start */
+};
+
+/* A file of the store that is shown as it is. */
+struct store_file {
+	int fd;
+	int32_t backing_id; /* 0: served through the page cache of the mount */
+};
+
+struct fs {
+	struct session *session; /* first: session.h */
+	struct store *store;
+	struct inode_table *inodes;
+	struct drive **drive;
+	struct loader loader; /* of store and drive */
+	sem_t read_buffers;   /* for loader */
+	struct backing_source *source;
+	struct hotstore *hot;
+	struct store_file file[STORE_FILES];
+	struct budget budget;
+	const char *policy;
+	bool passthrough;
+	uint64_t started_ns; /* CLOCK_MONOTONIC */
+};
+
+/* ops.c */
+extern const struct fuse_lowlevel_ops fs_ops;
+/* Answers the open that waits; hotstore_config.opened. who is the fuse_req_t. */
+void fs_expert_opened(void *who, const struct hot_open *o);
+
+/* stats.c: stats.json as text; free() it. NULL: out of memory. */
+char *fs_stats_json(const struct fs *fs);
+
+#endif

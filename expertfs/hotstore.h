@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The hot store: the experts that are in memory now, and those that are on their way.
+ *
+ * Each expert of the store has a slot: absent, loading or ready. A ready one is answered at once; a
+ * loading one is waited for by all who ask; an absent one is admitted (cachepolicy says who goes
+ * for it) and loaded by a loader thread. An expert that a reader holds open is pinned and stays.
+ * When everything is held, or the capacity is nothing, an expert is opened unkept: proved once by
+ * its checksums, and each read served from the drive. So memory stays inside the capacity whatever
+ * the readers do.
+ *
+ * Thread-safe: one lock around slots and policy, never held while reading, freeing or answering.
+ */
+#ifndef EXPERTFS_HOTSTORE_H
+#define EXPERTFS_HOTSTORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cachepolicy/policy.h"
+#include "expertfs/backing.h"
+#include "expertfs/loader.h"
+
+struct hotstore;
+
+/* Loads that run side by side. A token's layer asks for 8 experts or so at once; twice that keeps
+ * the drives busy over the gaps in which one is checked and another gets its memory. */
+#define LOADERS 16
+
+/* What an open comes to. */
+struct hot_open {
+	uint32_t index;     /* of the expert in store->expert */
+	int err;            /* 0, or negative errno: then nothing is held */
+	bool kept;          /* in memory; else read it with hotstore_read_unkept() */
+	unsigned copy;      /* for unkept ones */
+	int32_t backing_id; /* of a kept one in passthrough mode */
+};
+
+struct hotstore_config {
+	struct loader loader;
+	const struct cp_policy *policy;
+	const struct backing_source *source;
+	uint64_t capacity; /* bytes */
+	int fuse_fd;       /* where backings are registered */
+	bool passthrough;  /* else each kept expert stays mapped for hotstore_bytes() */
+	/* Told once for each hotstore_open(), from the caller's thread or a loader's, no lock held.
+	 */
+	void (*opened)(void *who, const struct hot_open *result);
+};
+
+int hotstore_create(const struct hotstore_config *cfg, struct hotstore **out, char *why);
+/* Answers what still waits with -ENODEV, ends the threads, drops everything. NULL is fine. */
+void hotstore_destroy(struct hotstore *h);
+
+/* Opens expert `index`; opened(who, ...) is called when it is there. Counts one use. */
+void hotstore_open(struct hotstore *h, uint32_t index, void *who);
+/* Gives back what a successful open took. */
+void hotstore_release(struct hotstore *h, uint32_t index, bool kept);
+/* The bytes of a kept expert that is held open (not in passthrough mode). */
+const void *hotstore_bytes(struct hotstore *h, uint32_t index);
+
+struct hotstore_stats {
+	struct cp_stats policy;
+	uint64_t resident, held, loading;     /* experts */
+	uint64_t opens, hits, misses, unkept; /* unkept: misses that found no room */
+	uint64_t errors;                      /* opens that ended with EIO */
+	double load_ms_p50, load_ms_p95,
+		load_ms_p99; /* from ask to answer, misses only; 0 if none */
+};
+void hotstore_stats(struct hotstore *h, struct hotstore_stats *out);
+
+#endif

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading the command line; see options.h.
+ */
+#include "expertfs/options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "expertfs/fail.h"
+#include "expertfs/size.h"
+
+static const char help[] =
+	"usage: expertfs [options] STORE MOUNTPOINT\n"
+	"\n"
+	"Mounts the experts of the model in STORE (made by coli-pack) on MOUNTPOINT.\n"
+	"\n"
+	"  -f, --foreground   stay in the foreground, log to stderr\n"
+	"  --memory SIZE      memory for everything: 12G, 512M, or 50% of what is available\n"
+	"                     (default 50%; 0 keeps no expert in memory)\n"
+	"  --mode MODE        auto, passthrough or direct (default auto)\n"
+	"  --policy NAME      who stays in memory: lru (default lru)\n"
+	"  --io IO            auto, uring or threads (default auto)\n"
+	"  -o KEY[=VALUE],... allow_other, and memory=, mode=, policy=, io= as above\n"
+	"  --help, --version\n"
+	"\n"
+	"umount MOUNTPOINT (or fusermount3 -u MOUNTPOINT) ends it. See expertfs(1).\n";
+
+static int set_memory(struct options *o, const char *v, char *why)
+{
+	char *end;
+	unsigned long percent = strtoul(v, &end, 10);
+
+	if (end != v && strcmp(end, "%") == 0) {
+		if (percent < 1 || percent > 100)
+			return fail(why, EINVAL, "--memory %s: a share is 1%% to 100%%", v);
+		o->memory_percent = (unsigned)percent;
+		return 0;
+	}
+	o->memory_percent = 0;
+	if (size_parse(v, &o->memory) != 0 || o->memory > INT64_MAX)
+		return fail(why, EINVAL, "--memory %s: not a size (12G, 512M, 50%%)", v);
+	return 0;
+}
+
+/* Which of the words v is; -EINVAL and the list if it is none. */
+static int one_of(const char *key, const char *v, const char *const *words, char *why)
+{
+	char list[128] = "";
+
+	for (int i = 0; words[i]; i++) {
+		if (strcmp(v, words[i]) == 0)
+			return i;
+		strcat(list, i ? ", " : "");
+		strcat(list, words[i]);
+	}
+	return fail(why, EINVAL, "--%s %s: it is one of %s", key, v, list);
+}
+
+static int set_key(struct options *o, const char *key, const char *v, char *why)
+{
+	static const char *const modes[] = { "auto", "passthrough", "direct", NULL };
+	static const char *const ios[] = { "auto", "uring", "threads", NULL };
+	int n;
+
+	if (!v)
+		return fail(why, EINVAL, "%s needs a value", key);
+	if (strcmp(key, "memory") == 0)
+		return set_memory(o, v, why);
+	if (strcmp(key, "policy") == 0) {
+		o->policy = v;
+		return 0;
+	}
+	if (strcmp(key, "mode") == 0) {
+		n = one_of(key, v, modes, why);
+		o->mode = n < 0 ? MODE_AUTO : (enum serve_mode)n;
+		return n < 0 ? n : 0;
+	}
+	n = one_of(key, v, ios, why);
+	o->io = n < 0 ? DRIVE_IO_AUTO : (enum drive_io)n;
+	return n < 0 ? n : 0;
+}
+
+/* What mount(8) and mount.fuse3 pass on for every file system; the mount is read-only, nosuid,
+ * nodev anyway. */
+static bool ignorable(const char *key)
+{
+	static const char *const keys[] = { "ro",      "rw",      "nosuid", "nodev",   "noexec",
+					    "noatime", "auto",    "noauto", "nofail",  "user",
+					    "users",   "_netdev", "nouser", "defaults" };
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+		if (strcmp(key, keys[i]) == 0)
+			return true;
+	return strncmp(key, "x-", 2) == 0;
+}
+
+static int set_mount_options(struct options *o, char *list, char *why)
+{
+	static const char *const keys[] = { "memory", "mode", "policy", "io" };
+	int err = 0;
+
+	for (char *save, *one = strtok_r(list, ",", &save); one && !err;
+	     one = strtok_r(NULL, ",", &save)) {
+		char *value = strchr(one, '=');
+		bool known = false;
+		if (value)
+			*value++ = 0;
+		for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+			known = known || strcmp(one, keys[i]) == 0;
+		if (known)
+			err = set_key(o, one, value, why);
+		else if (strcmp(one, "allow_other") == 0)
+			o->allow_other = true;
+		else if (!ignorable(one))
+			err = fail(why, EINVAL, "-o %s: unknown option", one);
+	}
+	return err;
+}
+
+int options_parse(int argc, char **argv, struct options *o, char *why)
+{
+	static const struct option longs[] = { { "foreground", no_argument, NULL, 'f' },
+					       { "memory", required_argument, NULL, 'K' },
+					       { "mode", required_argument, NULL, 'K' },
+					       { "policy", required_argument, NULL, 'K' },
+					       { "io", required_argument, NULL, 'K' },
+					       { "help", no_argument, NULL, 'h' },
+					       { "version", no_argument, NULL, 'V' },
+					       { 0 } };
+	int c, at = 0, err = 0;
+
+	*o = (struct options){ .memory = UINT64_MAX, .policy = "lru" };
+	opterr = 0;
+	while (!err && (c = getopt_long(argc, argv, ":fho:", longs, &at)) != -1) {
+		switch (c) {
+		case 'f':
+			o->foreground = true;
+			break;
+		case 'K':
+			err = set_key(o, longs[at].name, optarg, why);
+			break;
+		case 'o':
+			err = set_mount_options(o, optarg, why);
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return 1;
+		case 'V':
+			puts("expertfs " EXPERTFS_VERSION);
+			return 1;
+		case ':':
+			err = fail(why, EINVAL, "%s needs a value", argv[optind - 1]);
+			break;
+		default:
+			err = fail(why, EINVAL, "unknown option %s; see expertfs --help",
+				   argv[optind - 1]);
+		}
+	}
+	if (!err && argc - optind != 2)
+		err = fail(why, EINVAL,
+			   "usage: expertfs [options] STORE MOUNTPOINT; see expertfs --help");
+	if (!err) {
+		o->store = argv[optind];
+		o->mountpoint = argv[optind + 1];
+	}
+	return err;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The command line of the daemon. -o takes the same keys, so that /etc/fstab can give them.
+ */
+#ifndef EXPERTFS_OPTIONS_H
+#define EXPERTFS_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "expertfs/drive.h"
+
+enum serve_mode { MODE_AUTO, MODE_PASSTHROUGH, MODE_DIRECT };
+
+struct options {
+	const char *store, *mountpoint;
+	bool foreground, allow_other;
+	uint64_t memory;         /* bytes; UINT64_MAX: half of what is available */
+	unsigned memory_percent; /* of what is available, if not 0 */
+	enum serve_mode mode;
+	enum drive_io io;
+	const char *policy;
+};
+
+/* Fills o from argv; strings point into argv. 0; 1 if --help or --version was answered; -EINVAL
+ * with the sentence in why. argv's -o strings are cut apart in place. */
+int options_parse(int argc, char **argv, struct options *o, char *why);
+
+#endif

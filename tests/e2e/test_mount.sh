@@ -1,0 +1,155 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The mount as any program sees it: the right bytes in each serving mode, with each kind of I/O, at any
+# memory; and the promises about what a reader holds. Needs no model: make_store writes random experts.
+. "$(dirname "$0")/../lib.sh"
+need_root
+need_fuse
+
+MNT=$WORK/mnt
+PATH=$BUILD/tests:$PATH
+
+# same MNT PLAIN: every expert equal, twice, so that hits are read, too.
+same()
+{
+	diff -r "$1/experts" "$2/experts"
+	diff -r "$1/experts" "$2/experts"
+}
+
+section 'the same bytes in each mode, with each I/O, at each memory'
+make_store "$WORK/s" 3 8 300001 2 2 2
+for mode in passthrough direct; do
+	for io in uring threads; do
+		for memory in 0 3M 64M; do
+			mount_store "$WORK/s" "$MNT" --mode $mode --io $io --memory $memory
+			same "$MNT" "$WORK/s.plain"
+			[ "$(stat_of "$MNT" mode)" = $mode ] || die "mode is not $mode"
+			case $io in
+			uring) want=io_uring ;;
+			*) want=threads ;;
+			esac
+			[ "$(stat_of "$MNT" io)" = $want ] || die "io is not $want"
+			[ "$(stat_of "$MNT" opens)" = 48 ] || die 'not every open was counted'
+			resident=$(stat_of "$MNT" experts.resident)
+			case $memory in
+			0) [ "$resident" = 0 ] && [ "$(stat_of "$MNT" hits)" = 0 ] ;;
+			3M) [ "$resident" -gt 0 ] && [ "$resident" -lt 24 ] ;;
+			64M) [ "$resident" = 24 ] && [ "$(stat_of "$MNT" hits)" = 24 ] ;;
+			esac || die "--memory $memory: $resident experts resident"
+			unmount "$MNT"
+		done
+	done
+done
+
+section 'names and attributes'
+mount_store "$WORK/s" "$MNT" --memory 64M
+[ "$(ls "$MNT/experts")" = $'000\n001\n002' ] || die 'wrong layers'
+[ "$(ls "$MNT/experts/001" | wc -l)" = 8 ] || die 'wrong experts'
+[ "$(stat -c '%s %a %F' "$MNT/experts/001/007")" = '300001 444 regular file' ] || die 'wrong attributes'
+[ "$(stat -f -c %T "$MNT")" = fuseblk ] || [ "$(stat -f -c %T "$MNT")" = fuse ] || die 'not FUSE'
+cmp "$MNT/model.json" "$WORK/s/model.json"
+cmp "$MNT/dense.bin" "$WORK/s/dense.bin"
+for missing in 3 0001 008 x ../x; do
+	[ ! -e "$MNT/experts/001/$missing" ] || die "$missing exists"
+done
+[ ! -e "$MNT/experts/003" ] || die 'layer 3 exists'
+expect_fail 1 'Read-only file system' touch "$MNT/new"
+expect_fail 1 'Read-only file system' dd if=/dev/null of="$MNT/experts/000/000" status=none
+expect_fail 1 'Read-only file system' rm -f "$MNT/model.json"
+head -c 200000 "$MNT/experts/002/003" | cmp -n 200000 - "$WORK/s.plain/experts/002/003"
+dd if="$MNT/experts/002/003" bs=1 skip=299999 status=none | cmp - <(tail -c 2 "$WORK/s.plain/experts/002/003")
+cp -r "$MNT" "$WORK/copy"
+diff -r "$WORK/copy/experts" "$WORK/s.plain/experts"
+expect_fail 1 'mounted already' expertfs "$WORK/s" "$MNT"
+unmount "$MNT"
+
+section 'what a reader holds stays, and memory stays inside the budget'
+# 24 experts of 300 KB, room for about three: all opened at once and mapped, then read again after others
+# have been through the store.
+cat >"$WORK/hold.py" <<'EOF'
+import ctypes, hashlib, json, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+mnt, plain, mode = sys.argv[1:]
+names = ["%03d/%03d" % (l, e) for l in range(3) for e in range(8)]
+want = {n: hashlib.sha256(open(plain + "/experts/" + n, "rb").read()).digest() for n in names}
+def bytes_of(f):
+    return os.pread(f.fileno(), 1 << 20, 0)
+held = [open(mnt + "/experts/" + n, "rb") for n in names]
+maps = []
+for n, f in zip(names, held):
+    assert hashlib.sha256(bytes_of(f)).digest() == want[n], n
+    # Python's own mmap would keep a descriptor open. PROT_READ, MAP_SHARED:
+    at = libc.mmap(None, 300001, 1, 1, f.fileno(), 0)
+    if at != ctypes.c_void_p(-1).value:  # an expert that found no room cannot be mapped, only read
+        maps.append((n, (ctypes.c_char * 300001).from_address(at)))
+memory = json.load(open(mnt + "/.expertfs/stats.json"))["memory"]
+assert memory["used"] <= memory["budget"], memory
+assert mode == "direct" or 0 < len(maps) < 24, len(maps)
+if mode == "direct":  # here a mapping keeps the handle: RELEASE comes with munmap
+    for n, m in maps:
+        assert hashlib.sha256(bytes(m)).digest() == want[n], n
+        libc.munmap(ctypes.c_void_p(ctypes.addressof(m)), 300001)
+    maps = []
+for f in held:
+    f.close()
+for _ in range(2):
+    for n in names:
+        assert hashlib.sha256(open(mnt + "/experts/" + n, "rb").read()).digest() == want[n], n
+for n, m in maps:
+    assert hashlib.sha256(bytes(m)).digest() == want[n], n
+EOF
+for mode in passthrough direct; do
+	mount_store "$WORK/s" "$MNT" --mode $mode --memory 3M
+	python3 "$WORK/hold.py" "$MNT" "$WORK/s.plain" $mode
+	[ "$(stat_of "$MNT" evictions)" -gt 0 ] || die 'nothing was evicted'
+	unmount "$MNT"
+done
+
+section 'many readers at once, room for few'
+for mode in passthrough direct; do
+	mount_store "$WORK/s" "$MNT" --mode $mode --memory 3M
+	for i in $(seq 400); do
+		printf '%03d/%03d\n' $((RANDOM % 3)) $((RANDOM % 8))
+	done | xargs -P 12 -I{} cmp "$MNT/experts/{}" "$WORK/s.plain/experts/{}"
+	[ "$(stat_of "$MNT" opens)" = 400 ] || die 'opens were lost'
+	sleep 0.2 # RELEASE comes after close() has returned
+	[ "$(stat_of "$MNT" experts.held)" = 0 ] || die 'a handle leaked'
+	unmount "$MNT"
+done
+
+section 'large experts lie in huge pages where these are to be had'
+make_store "$WORK/big" 1 6 5000000
+mount_store "$WORK/big" "$MNT" --memory 30M
+same "$MNT" "$WORK/big.plain"
+[ "$(stat_of "$MNT" memory.huge_pages)" = true ] || die 'no huge pages'
+[ "$(stat_of "$MNT" experts.resident)" -gt 0 ] || die 'nothing resident'
+unmount "$MNT"
+
+section 'without root: fusermount3, direct mode'
+# /dev/fuse is open to all users on a desktop or server (udev), not in every virtual machine: so the
+# user gets one of her own, in a mount namespace of her own.
+cat >"$WORK/as_user.sh" <<'EOF'
+set -eu
+mnt=$WORK/user store=$WORK/s
+expertfs --memory 64M "$store" "$mnt"
+trap 'fusermount3 -u "$mnt"' EXIT
+diff -r "$mnt/experts" "$store.plain/experts"
+grep '"mode"' "$mnt/.expertfs/stats.json"
+EOF
+cat >"$WORK/namespace.sh" <<'EOF'
+set -eu
+mknod -m 666 "$WORK/fuse" c 10 229
+mount --bind "$WORK/fuse" /dev/fuse
+exec setpriv --reuid nobody --regid nogroup --clear-groups bash "$WORK/as_user.sh"
+EOF
+chmod 755 "$WORK/.." "$WORK"
+mkdir "$WORK/user"
+chown nobody "$WORK/user"
+said=$(unshare --mount bash "$WORK/namespace.sh")
+[ "$said" = ' "mode": "direct",' ] || die "a user's mount says $said"
+expect_fail 1 'passthrough is not to be had here' \
+	setpriv --reuid nobody --regid nogroup --clear-groups env "PATH=$PATH" \
+	expertfs --mode passthrough "$WORK/s" "$WORK/user"
