@@ -22,10 +22,10 @@ PKGS_test     := cmocka
 pkgflags       = $(shell pkg-config --cflags $(1) 2>/dev/null)
 pkglibs        = $(shell pkg-config --libs $(1) 2>/dev/null)
 
+comma    := ,
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla \
             $(if $(filter 1,$(WERROR)),-Werror)
 OPT      := $(if $(SANITIZE),-O1 -g -fno-omit-frame-pointer -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined,-O2 -g)
-comma    := ,
 CPPFLAGS += -D_GNU_SOURCE -DFUSE_USE_VERSION=314 -DEXPERTFS_VERSION='"$(VERSION)"' -I. -MMD -MP
 ALL_CFLAGS = -std=gnu11 $(WARN) $(OPT) -fopenmp -pthread \
             $(call pkgflags,$(PKGS_expertfs) $(PKGS_engine)) $(CFLAGS)
@@ -111,7 +111,7 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(TOOL_PARTS) $(LIBS)
 	@mkdir -p $(@D)
 	$(call link,$^,$(call pkglibs,$(PKGS_expertfs) $(PKGS_engine) $(PKGS_test)) -lm)
 
-$(BUILD)/tests/%: $(BUILD)/obj/tests/e2e/%.o $(LIBS)
+$(BUILD)/tests/%: $(BUILD)/obj/tests/e2e/%.o $(STORE_LIB)
 	$(call say,LINK)
 	@mkdir -p $(@D)
 	$(call link,$^,$(call pkglibs,$(PKGS_expertfs)) -lm)

@@ -141,6 +141,7 @@ int budget_make(uint64_t asked, const struct store *s, const struct backing_sour
 	b->capacity = b->total > b->fixed ? b->total - b->fixed : 0;
 	for (uint32_t i = 0; i < s->experts; i++)
 		all += backing_cost(source, s->expert[i].bytes);
+	b->slots = all <= b->capacity ? s->experts : (uint32_t)(b->capacity / (all / s->experts));
 	needed = b->fixed + (all < b->capacity ? all : b->capacity);
 	if (b->available && needed > b->available)
 		return fail(why, ENOMEM, "--memory %s does not fit: %s is available, %s is missing",
@@ -152,12 +153,9 @@ int budget_make(uint64_t asked, const struct store *s, const struct backing_sour
 void budget_text(const struct budget *b, const struct store *s, const struct backing_source *source,
 		 char *text, size_t size)
 {
-	uint64_t slots = b->capacity / backing_cost(source, s->max_expert_bytes);
 	char t1[16], t2[16], t3[16];
 
-	snprintf(text, size,
-		 "memory %s: tables and buffers %s, hot store %s (%llu of %u experts%s)",
+	snprintf(text, size, "memory %s: tables and buffers %s, hot store %s (%u of %u experts%s)",
 		 size_text(b->total, t1), size_text(b->fixed, t2), size_text(b->capacity, t3),
-		 (unsigned long long)(slots < s->experts ? slots : s->experts), s->experts,
-		 backing_source_huge(source) ? ", in huge pages" : "");
+		 b->slots, s->experts, backing_source_huge(source) ? ", in huge pages" : "");
 }

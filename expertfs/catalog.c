@@ -5,12 +5,15 @@
 #include "expertfs/catalog.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "expertfs/fail.h"
@@ -224,6 +227,29 @@ static int open_reader(const char *path, sqlite3 **db, char *why)
 	return rc == SQLITE_OK ? 0 : sql_fail(*db, rc, path, why);
 }
 
+/* The file must be as long as its own header says (SQLite file format, 1.3: page size at 16, pages
+ * at 28, big-endian): SQLite itself takes a torn last page for an empty one. */
+static int check_length(const char *path, char *why)
+{
+	uint8_t h[100];
+	struct stat st;
+	uint64_t page, pages;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	bool whole;
+
+	if (fd < 0)
+		return fail(why, errno, "%s: %s", path, strerror(errno));
+	whole = fstat(fd, &st) == 0 && pread(fd, h, sizeof(h), 0) == (ssize_t)sizeof(h);
+	close(fd);
+	if (whole) {
+		page = (uint64_t)h[16] << 8 | h[17];
+		pages = (uint64_t)h[28] << 24 | (uint64_t)h[29] << 16 | (uint64_t)h[30] << 8 |
+			h[31];
+		whole = (uint64_t)st.st_size >= (page == 1 ? 65536 : page) * pages;
+	}
+	return whole ? 0 : fail(why, EBADMSG, "%s is damaged: it ends too early", path);
+}
+
 static int load_meta(sqlite3 *db, struct store *s, const char *path, char *why)
 {
 	sqlite3_stmt *st;
@@ -294,77 +320,114 @@ static int load_drives(sqlite3 *db, struct store *s, const char *path, char *why
 	return err;
 }
 
-/* Everything a row of extents says must hold before it becomes an address. */
-static bool extent_sound(const struct store *s, const int64_t v[10], uint32_t number)
-{
-	uint64_t bytes = (uint64_t)v[4], offset = (uint64_t)v[6], length = (uint64_t)v[7];
-	uint64_t at = (uint64_t)v[8];
+/* A row of extents, in the order of the SELECT. */
+enum {
+	X_LAYER,
+	X_EXPERT,
+	X_COPY,
+	X_PART,
+	X_BYTES,
+	X_DRIVE,
+	X_OFFSET,
+	X_LENGTH,
+	X_AT,
+	X_CHECK,
+	X_COLUMNS
+};
 
-	return v[0] >= 0 && v[0] <= UINT16_MAX && v[1] >= 0 && v[1] <= UINT16_MAX && v[2] >= 0 &&
-	       v[2] <= UINT16_MAX && v[3] == number && v[4] > 0 && v[4] <= INT64_MAX / 4 &&
-	       v[5] >= 0 && v[5] < s->drives && v[6] >= 0 && v[7] > 0 && v[8] >= 0 &&
-	       offset % SHARD_ALIGN == 0 && at % SHARD_ALIGN == 0 && length <= bytes &&
-	       at <= bytes - length && offset <= s->drive[v[5]].bytes &&
-	       shard_round_up(length) <= s->drive[v[5]].bytes - offset;
+/* What the rows so far came to. */
+struct row_state {
+	uint32_t extents;
+	int64_t part; /* of the last row */
+};
+
+/* Everything a row says of itself must hold before it becomes an address. */
+static bool row_sound(const struct store *s, const int64_t v[X_COLUMNS])
+{
+	uint64_t room;
+
+	for (int i = 0; i < X_CHECK; i++)
+		if (v[i] < 0 || v[i] > INT64_MAX / 4)
+			return false;
+	if (v[X_LAYER] > UINT16_MAX || v[X_EXPERT] > UINT16_MAX || v[X_COPY] > UINT16_MAX ||
+	    v[X_DRIVE] >= s->drives)
+		return false;
+	room = s->drive[v[X_DRIVE]].bytes;
+	return v[X_LENGTH] > 0 && v[X_AT] + v[X_LENGTH] <= v[X_BYTES] &&
+	       v[X_OFFSET] % SHARD_ALIGN == 0 && v[X_AT] % SHARD_ALIGN == 0 &&
+	       (uint64_t)v[X_OFFSET] <= room &&
+	       shard_round_up((uint64_t)v[X_LENGTH]) <= room - (uint64_t)v[X_OFFSET];
 }
 
-/* Adds one row (sorted by layer, expert, copy, part). Parts of a copy follow each other without
- * gap. */
-static int load_extent(struct store *s, const int64_t v[10], const char *path, char *why)
+/* True if the extents so far end with a whole copy of an expert (or there are none). */
+static bool ends_whole(const struct store *s, const struct row_state *r)
+{
+	const struct extent *last = r->extents ? &s->extent[r->extents - 1] : NULL;
+
+	return !last || last->expert_offset + last->length == s->expert[s->experts - 1].bytes;
+}
+
+/* Adds one row, sorted by layer, expert, copy, part. Copies and parts are numbered from 0 without
+ * gaps, and the parts of a copy follow each other from the expert's first byte to its last. */
+static bool add_row(struct store *s, struct row_state *r, const int64_t v[X_COLUMNS])
 {
 	struct store_expert *e = s->experts ? &s->expert[s->experts - 1] : NULL;
-	bool same = e && e->layer == v[0] && e->expert == v[1];
-	struct extent *last =
-		same ? &s->extent[(size_t)(e->extent - s->extent) + e->extents - 1] : NULL;
-	bool same_copy = last && last->copy == v[2];
-	uint64_t expected = same_copy ? last->expert_offset + last->length : 0;
-	uint32_t part = 0;
+	const struct extent *last = r->extents ? &s->extent[r->extents - 1] : NULL;
+	bool same = e && e->layer == v[X_LAYER] && e->expert == v[X_EXPERT];
+	bool goes_on = same && last && last->copy == v[X_COPY];
 
-	if (same_copy)
-		for (struct extent *x = last; x >= e->extent && x->copy == v[2]; x--)
-			part++;
-	if (!extent_sound(s, v, part) || (uint64_t)v[8] != expected ||
-	    (same && e->bytes != (uint64_t)v[4]) ||
-	    (last && !same_copy && last->expert_offset + last->length != e->bytes))
-		return fail(why, EBADMSG,
-			    "%s: the extents of expert %" PRId64 "/%" PRId64 " do not fit together",
-			    path, v[0], v[1]);
+	if (!row_sound(s, v) || (same && e->bytes != (uint64_t)v[X_BYTES]) ||
+	    v[X_PART] != (goes_on ? r->part + 1 : 0) ||
+	    (uint64_t)v[X_AT] != (goes_on ? last->expert_offset + last->length : 0))
+		return false;
+	if (!goes_on && (v[X_COPY] != (same ? last->copy + 1 : 0) || !ends_whole(s, r)))
+		return false;
 	if (!same) {
 		e = &s->expert[s->experts++];
-		*e = (struct store_expert){ .layer = (uint16_t)v[0],
-					    .expert = (uint16_t)v[1],
-					    .extent = last ? last + 1 : s->extent,
-					    .bytes = (uint64_t)v[4] };
-		if (s->experts > 1)
-			e->extent = e[-1].extent + e[-1].extents;
+		*e = (struct store_expert){ .layer = (uint16_t)v[X_LAYER],
+					    .expert = (uint16_t)v[X_EXPERT],
+					    .extent = &s->extent[r->extents],
+					    .bytes = (uint64_t)v[X_BYTES] };
 	}
-	s->extent[(size_t)(e->extent - s->extent) + e->extents++] =
-		(struct extent){ .offset = (uint64_t)v[6],
-				 .length = (uint64_t)v[7],
-				 .expert_offset = (uint64_t)v[8],
-				 .check = (uint64_t)v[9],
-				 .drive = (uint16_t)v[5],
-				 .copy = (uint16_t)v[2] };
-	return 0;
+	s->extent[r->extents++] = (struct extent){ .offset = (uint64_t)v[X_OFFSET],
+						   .length = (uint64_t)v[X_LENGTH],
+						   .expert_offset = (uint64_t)v[X_AT],
+						   .check = (uint64_t)v[X_CHECK],
+						   .drive = (uint16_t)v[X_DRIVE],
+						   .copy = (uint16_t)v[X_COPY] };
+	e->extents++;
+	r->part = v[X_PART];
+	return true;
+}
+
+static int count_extents(sqlite3 *db, const char *path, int64_t *n, char *why)
+{
+	sqlite3_stmt *st;
+	int rc = sqlite3_prepare_v2(db, "SELECT count(*) FROM extents", -1, &st, NULL);
+
+	if (rc != SQLITE_OK)
+		return sql_fail(db, rc, path, why);
+	rc = sqlite3_step(st);
+	*n = rc == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
+	sqlite3_finalize(st);
+	if (rc != SQLITE_ROW)
+		return sql_fail(db, rc, path, why);
+	return *n > 0 ? 0 : fail(why, EBADMSG, "%s lists no expert", path);
 }
 
 static int load_extents(sqlite3 *db, struct store *s, const char *path, char *why)
 {
-	static const char count[] = "SELECT count(*) FROM extents";
 	static const char rows[] =
 		"SELECT layer, expert, copy, part, expert_bytes, drive, offset, length,"
 		" expert_offset, xxh3 FROM extents ORDER BY layer, expert, copy, part";
+	struct row_state r = { 0 };
+	int64_t n = 0, v[X_COLUMNS] = { 0 };
 	sqlite3_stmt *st;
-	int err = 0, rc = sqlite3_prepare_v2(db, count, -1, &st, NULL);
-	int64_t n = 0;
+	bool sound = true;
+	int rc = count_extents(db, path, &n, why);
 
-	if (rc != SQLITE_OK)
-		return sql_fail(db, rc, path, why);
-	if (sqlite3_step(st) == SQLITE_ROW)
-		n = sqlite3_column_int64(st, 0);
-	sqlite3_finalize(st);
-	if (n < 1)
-		return fail(why, EBADMSG, "%s lists no expert", path);
+	if (rc)
+		return rc;
 	s->expert = calloc((size_t)n, sizeof(*s->expert));
 	s->extent = calloc((size_t)n, sizeof(*s->extent));
 	if (!s->expert || !s->extent)
@@ -372,28 +435,18 @@ static int load_extents(sqlite3 *db, struct store *s, const char *path, char *wh
 	rc = sqlite3_prepare_v2(db, rows, -1, &st, NULL);
 	if (rc != SQLITE_OK)
 		return sql_fail(db, rc, path, why);
-	while (err == 0 && n-- > 0 && (rc = sqlite3_step(st)) == SQLITE_ROW) {
-		int64_t v[10];
-		for (int i = 0; i < 10; i++)
+	while (sound && n-- > 0 && (rc = sqlite3_step(st)) == SQLITE_ROW) {
+		for (int i = 0; i < X_COLUMNS; i++)
 			v[i] = sqlite3_column_int64(st, i);
-		err = load_extent(s, v, path, why);
+		sound = add_row(s, &r, v);
 	}
-	if (err == 0 && rc != SQLITE_ROW)
-		err = sql_fail(db, rc, path, why);
+	rc = rc == SQLITE_ROW ? 0 : sql_fail(db, rc, path, why);
 	sqlite3_finalize(st);
-	return err;
-}
-
-/* Each copy of each expert is whole: load_extent() saw the starts, here are the ends. */
-static int check_whole(const struct store *s, const char *path, char *why)
-{
-	for (uint32_t i = 0; i < s->experts; i++) {
-		const struct extent *last = &s->expert[i].extent[s->expert[i].extents - 1];
-		if (last->expert_offset + last->length != s->expert[i].bytes)
-			return fail(why, EBADMSG, "%s: expert %u/%u ends before its last byte",
-				    path, s->expert[i].layer, s->expert[i].expert);
-	}
-	return 0;
+	if (!rc && (!sound || !ends_whole(s, &r)))
+		rc = fail(why, EBADMSG,
+			  "%s: the extents of expert %" PRId64 "/%" PRId64 " do not fit together",
+			  path, v[X_LAYER], v[X_EXPERT]);
+	return rc;
 }
 
 int catalog_load(struct store *s, char *why)
@@ -404,11 +457,11 @@ int catalog_load(struct store *s, char *why)
 
 	if (snprintf(path, sizeof(path), "%s/catalog.db", s->dir) >= (int)sizeof(path))
 		return fail(why, ENAMETOOLONG, "%s: the path is too long", s->dir);
-	err = open_reader(path, &db, why);
+	err = check_length(path, why);
+	err = err ? err : open_reader(path, &db, why);
 	err = err ? err : load_meta(db, s, path, why);
 	err = err ? err : load_drives(db, s, path, why);
 	err = err ? err : load_extents(db, s, path, why);
-	err = err ? err : check_whole(s, path, why);
 	sqlite3_close(db);
 	return err;
 }

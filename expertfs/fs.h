@@ -23,6 +23,7 @@ struct budget {
 	uint64_t fixed;     /* tables, stacks, read buffers */
 	uint64_t capacity;  /* hot store: what is left */
 	uint64_t available; /* what machine and cgroup had at start */
+	uint32_t slots; /* experts of mean size that the capacity holds, at most all there are */
 };
 
 /* A file of the store that is shown as it is. */

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-static bool use_syslog;
+static _Atomic bool use_syslog; /* threads log while the step into the background is taken */
 
 void log_to_syslog(void)
 {

@@ -265,6 +265,19 @@ static void read_file(fuse_req_t req, int fd, size_t size, off_t off)
 	fuse_reply_data(req, &v, FUSE_BUF_NO_SPLICE);
 }
 
+/* From a copy: once the reader has its bytes it may close, and another thread free the text, before
+ * the reply's writev() has come back here. */
+static void read_stats(fuse_req_t req, const char *text, size_t size, off_t off)
+{
+	char *copy = strdup(text);
+
+	if (copy)
+		reply_range(req, copy, strlen(copy), size, off);
+	else
+		fuse_reply_err(req, ENOMEM);
+	free(copy);
+}
+
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		    struct fuse_file_info *fi)
 {
@@ -274,8 +287,7 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	if (!inode_node(fs->inodes, ino, &n)) {
 		fuse_reply_err(req, ENOENT);
 	} else if (n.kind == NODE_STATS) {
-		const char *text = (const char *)(uintptr_t)fi->fh;
-		reply_range(req, text, strlen(text), size, off);
+		read_stats(req, (const char *)(uintptr_t)fi->fh, size, off);
 	} else if (n.kind == NODE_EXPERT && handle_kept(fi->fh)) {
 		const char *bytes = hotstore_bytes(fs->hot, n.index);
 		if (bytes)

@@ -88,9 +88,11 @@ static int set_key(struct options *o, const char *key, const char *v, char *why)
  * nodev anyway. */
 static bool ignorable(const char *key)
 {
-	static const char *const keys[] = { "ro",      "rw",      "nosuid", "nodev",   "noexec",
-					    "noatime", "auto",    "noauto", "nofail",  "user",
-					    "users",   "_netdev", "nouser", "defaults" };
+	static const char *const keys[] = { "ro",       "rw",         "suid",   "nosuid", "dev",
+					    "nodev",    "exec",       "noexec", "atime",  "noatime",
+					    "relatime", "nodiratime", "async",  "auto",   "noauto",
+					    "nofail",   "user",       "nouser", "users",  "_netdev",
+					    "defaults" };
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
 		if (strcmp(key, keys[i]) == 0)

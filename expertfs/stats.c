@@ -9,13 +9,11 @@
 
 static json_t *memory_json(const struct fs *fs, const struct hotstore_stats *h)
 {
-	uint64_t slots =
-		fs->budget.capacity / backing_cost(fs->source, fs->store->max_expert_bytes);
-
 	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:b}", "budget", (json_int_t)fs->budget.total,
 			 "used", (json_int_t)(fs->budget.fixed + h->policy.used), "fixed",
 			 (json_int_t)fs->budget.fixed, "capacity", (json_int_t)fs->budget.capacity,
-			 "slots", (json_int_t)slots, "huge_pages", backing_source_huge(fs->source));
+			 "slots", (json_int_t)fs->budget.slots, "huge_pages",
+			 backing_source_huge(fs->source));
 }
 
 static json_t *drives_json(const struct fs *fs, uint64_t *bytes)

@@ -35,7 +35,7 @@ cp "$WORK/s.drive1/test.shard" "$WORK/t/test.shard"
 expect_fail 1 '(belongs to another|should have)' expertfs "$WORK/t" "$MNT"
 cp "$WORK/s/test.shard" "$WORK/t/test.shard"
 echo 'no database' >"$WORK/t/catalog.db"
-expect_fail 1 'catalog.db: file is not a database' expertfs "$WORK/t" "$MNT"
+expect_fail 1 'catalog.db is damaged' expertfs "$WORK/t" "$MNT"
 rm "$WORK/t/dense.bin"
 expect_fail 1 'dense.bin: No such file' expertfs "$WORK/t" "$MNT"
 ! mountpoint -q "$MNT" || die 'something was mounted'
@@ -128,9 +128,10 @@ done
 section 'in the foreground: the log on stderr, Ctrl-C ends it'
 expertfs -f --memory 64M "$WORK/s" "$MNT" 2>"$WORK/log" &
 for _ in $(seq 50); do
-	mountpoint -q "$MNT" && break
+	grep -q 'mode ' "$WORK/log" && break
 	sleep 0.1
 done
+mountpoint -q "$MNT" || die 'not mounted'
 grep -q 'mode passthrough, policy lru, 8 experts on 2 drives' "$WORK/log" || die 'the mode is not in the log'
 kill -INT %%
 wait %% || die "ended with $?"
