@@ -3,9 +3,28 @@
  * stats.json: the daemon's numbers, one consistent text an open. README.md lists the members.
  */
 #include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "expertfs/fs.h"
+
+/* A path as JSON: what is not UTF-8 cannot be, so such a path is shown with question marks. */
+static json_t *path_json(const char *path)
+{
+	json_t *j = json_string(path);
+	char *copy;
+
+	if (j)
+		return j;
+	copy = strdup(path);
+	for (char *c = copy; c && *c; c++)
+		if (*c & 0x80)
+			*c = '?';
+	j = json_string(copy);
+	free(copy);
+	return j;
+}
 
 static json_t *memory_json(const struct fs *fs, const struct hotstore_stats *h)
 {
@@ -26,10 +45,10 @@ static json_t *drives_json(const struct fs *fs, uint64_t *bytes)
 		json_t *one;
 		drive_stats(fs->drive[i], &d);
 		*bytes += d.bytes;
-		one = json_pack("{s:s,s:I,s:I,s:I,s:I}", "path", drive_path(fs->drive[i]),
-				"bytes_read", (json_int_t)d.bytes, "reads", (json_int_t)d.reads,
-				"errors", (json_int_t)d.errors, "in_flight",
-				(json_int_t)d.in_flight);
+		one = json_pack("{s:o,s:I,s:I,s:I,s:I}", "path",
+				path_json(drive_path(fs->drive[i])), "bytes_read",
+				(json_int_t)d.bytes, "reads", (json_int_t)d.reads, "errors",
+				(json_int_t)d.errors, "in_flight", (json_int_t)d.in_flight);
 		if (one && d.busy_ns)
 			json_object_set_new(one, "gb_per_s",
 					    json_real((double)d.bytes / (double)d.busy_ns));
@@ -50,7 +69,8 @@ char *fs_stats_json(const struct fs *fs)
 	hotstore_stats(fs->hot, &h);
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	uptime = (double)t.tv_sec + (double)t.tv_nsec * 1e-9 - (double)fs->started_ns * 1e-9;
-	all = json_pack("{s:i,s:s,s:s,s:s,s:s,s:f}", "version", 1, "store", fs->store->dir, "mode",
+	all = json_pack("{s:i,s:o,s:s,s:s,s:s,s:f}", "version", 1, "store",
+			path_json(fs->store->dir), "mode",
 			fs->passthrough ? "passthrough" : "direct", "io",
 			drive_uses_uring(fs->drive[0]) ? "io_uring" : "threads", "policy",
 			fs->policy, "uptime_s", uptime);
