@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Encoding, and what a token stands for: see tokenizer.h. Loading is in tokenizer_json.c.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/fail.h"
+#include "engine/nfc.h"
+#include "engine/tokenizer_parts.h"
+#include "engine/utf8.h"
+
+/* One tokenizer_encode(). */
+struct encoding {
+	const struct tokenizer *t;
+	bool plain;
+	bool glued; /* the text follows directly on an invalid byte, so that no space may come
+		       between */
+	struct pretokenizer_state *split;
+	struct bpe_scratch scratch;
+	struct bpe_ids ids;
+	char *why;
+};
+
+int tokenizer_size(const struct tokenizer *t)
+{
+	return t->bpe.size;
+}
+
+bool tokenizer_has(const struct tokenizer *t, int id)
+{
+	return id >= 0 && id < t->bpe.size && t->bpe.piece[id].offset != BPE_NONE;
+}
+
+const char *tokenizer_piece(const struct tokenizer *t, int id, size_t *bytes)
+{
+	*bytes = 0;
+	if (!tokenizer_has(t, id))
+		return NULL;
+	*bytes = t->bpe.piece[id].bytes;
+	return t->bpe.bytes + t->bpe.piece[id].offset;
+}
+
+bool tokenizer_is_special(const struct tokenizer *t, int id)
+{
+	return tokenizer_has(t, id) && t->special[id];
+}
+
+int tokenizer_id(const struct tokenizer *t, const char *text)
+{
+	size_t bytes = strlen(text);
+
+	for (int i = 0; i < t->added_n; i++)
+		if (t->added[i].bytes == bytes && memcmp(t->added[i].content, text, bytes) == 0)
+			return t->added[i].id;
+	return -1;
+}
+
+static int no_memory(char *why)
+{
+	return fail(why, ENOMEM, "out of memory while encoding text");
+}
+
+static int emit_piece(void *ctx, const char *piece, size_t bytes)
+{
+	struct encoding *e = ctx;
+	int rc = bpe_encode(&e->t->bpe, piece, bytes, &e->scratch, &e->ids);
+
+	return rc == -ENOMEM ? no_memory(e->why) : rc;
+}
+
+/* Text without any added tokens. */
+static int encode_ordinary(struct encoding *e, const char *text, size_t bytes)
+{
+	if (!e->t->prefix_space || e->glued || text[0] == ' ')
+		return pretokenize(e->split, text, bytes, emit_piece, e, e->why);
+
+	char *spaced = malloc(bytes + 1);
+	if (!spaced)
+		return no_memory(e->why);
+	spaced[0] = ' ';
+	memcpy(spaced + 1, text, bytes);
+	int rc = pretokenize(e->split, spaced, bytes + 1, emit_piece, e, e->why);
+	free(spaced);
+	return rc;
+}
+
+/* Cuts the tokens of a set out of the text; what lies between them goes to `rest`. */
+static int cut(struct encoding *e, const struct added_set *set, const char *text, size_t bytes,
+	       int (*rest)(struct encoding *e, const char *text, size_t bytes))
+{
+	size_t done = 0, start, end;
+	const struct added_token *found;
+	int rc = 0;
+
+	while (rc == 0 && (found = added_find(set, text, bytes, done, e->plain, &start, &end))) {
+		if (start > done)
+			rc = rest(e, text + done, start - done);
+		e->glued = false;
+		if (rc == 0 && bpe_push(&e->ids, found->id) != 0)
+			rc = no_memory(e->why);
+		done = end;
+	}
+	if (rc == 0 && done < bytes)
+		rc = rest(e, text + done, bytes - done);
+	return rc;
+}
+
+static int encode_normalised(struct encoding *e, const char *text, size_t bytes)
+{
+	return cut(e, &e->t->normalized, text, bytes, encode_ordinary);
+}
+
+static int normalise(struct encoding *e, const char *text, size_t bytes)
+{
+	char *changed = NULL;
+	size_t changed_bytes;
+
+	if (e->t->nfc && nfc(text, bytes, &changed, &changed_bytes) != 0)
+		return no_memory(e->why);
+	int rc = changed ? encode_normalised(e, changed, changed_bytes)
+			 : encode_normalised(e, text, bytes);
+	free(changed);
+	return rc;
+}
+
+/* The bytes of valid UTF-8 that text begins with. */
+static size_t valid_bytes(const char *text, size_t bytes)
+{
+	size_t n = 0;
+	uint32_t cp;
+	unsigned length;
+
+	while (n < bytes && utf8_next(text + n, bytes - n, &cp, &length) == UTF8_CHAR)
+		n += length;
+	return n;
+}
+
+static int encode_bytes(struct encoding *e, const char *text, size_t bytes)
+{
+	int rc = 0;
+
+	for (size_t at = 0; at < bytes && rc == 0;) {
+		size_t valid = valid_bytes(text + at, bytes - at);
+		if (valid)
+			rc = cut(e, &e->t->raw, text + at, valid, normalise);
+		at += valid;
+		if (rc == 0 && at < bytes) {
+			rc = emit_piece(e, text + at, 1);
+			e->glued = true;
+			at++;
+		}
+	}
+	return rc;
+}
+
+static int push_all(struct encoding *e, const struct bpe_ids *ids)
+{
+	for (size_t i = 0; i < ids->n; i++)
+		if (bpe_push(&e->ids, ids->id[i]) != 0)
+			return no_memory(e->why);
+	return 0;
+}
+
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, unsigned flags,
+		     int32_t **ids, size_t *n, char *why)
+{
+	struct encoding e = { .t = t, .plain = flags & TOKENIZER_PLAIN, .why = why };
+	int rc = 0;
+
+	*ids = NULL;
+	*n = 0;
+	if (bytes > TOKENIZER_TEXT_MAX)
+		return fail(why, EFBIG,
+			    "the text has %zu bytes, more than the %u that can be encoded", bytes,
+			    TOKENIZER_TEXT_MAX);
+	e.split = pretokenizer_start(t->split);
+	e.ids.id = malloc(sizeof(e.ids.id[0]));
+	e.ids.room = 1;
+	if (!e.split || !e.ids.id)
+		rc = no_memory(why);
+	if (rc == 0 && (flags & TOKENIZER_ADD_SPECIAL))
+		rc = push_all(&e, &t->before);
+	if (rc == 0)
+		rc = encode_bytes(&e, text, bytes);
+	if (rc == 0 && (flags & TOKENIZER_ADD_SPECIAL))
+		rc = push_all(&e, &t->after);
+	pretokenizer_end(e.split);
+	bpe_scratch_free(&e.scratch);
+	if (rc != 0) {
+		free(e.ids.id);
+		return rc;
+	}
+	*ids = e.ids.id;
+	*n = e.ids.n;
+	return 0;
+}
+
+void tokenizer_free(struct tokenizer *t)
+{
+	if (!t)
+		return;
+	for (int i = 0; i < t->added_n; i++) {
+		if (t->added[i].key != t->added[i].content)
+			free(t->added[i].key);
+		free(t->added[i].content);
+	}
+	free(t->added);
+	free(t->special);
+	added_set_free(&t->raw);
+	added_set_free(&t->normalized);
+	pretokenizer_free(t->split);
+	bpe_free(&t->bpe);
+	free(t->before.id);
+	free(t->after.id);
+	free(t);
+}

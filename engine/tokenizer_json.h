@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The reading of tokenizer.json is split in two: tokenizer_json.c reads the file, the vocabulary,
+ * the merges and the added tokens, tokenizer_pipeline.c the members that say what happens around
+ * them.
+ */
+#ifndef ENGINE_TOKENIZER_JSON_H
+#define ENGINE_TOKENIZER_JSON_H
+
+#include <jansson.h>
+
+#include "engine/fail.h"
+#include "engine/tokenizer_parts.h"
+
+struct tokenizer_json {
+	const char *path;
+	json_t *root;
+	struct tokenizer *t; /* being filled */
+	char *why;
+};
+
+/* -EINVAL with "PATH: sentence". */
+__attribute__((format(printf, 2, 3))) int tokenizer_refuse(const struct tokenizer_json *l,
+							   const char *fmt, ...);
+
+/* A boolean member; absent or null is the given value. -EINVAL if it is something else. */
+int tokenizer_flag(const struct tokenizer_json *l, const json_t *object, const char *name,
+		   bool absent, bool *out);
+/* The member "type" of a pipeline's element, "" if there is none. */
+const char *tokenizer_step(const json_t *object);
+
+/* normalizer: sets t->nfc. Needed before the added tokens are made ready. */
+int tokenizer_read_normalizer(struct tokenizer_json *l);
+/* pre_tokenizer, post_processor, decoder. Needs the ids of t. */
+int tokenizer_read_pipeline(struct tokenizer_json *l);
+
+#endif
