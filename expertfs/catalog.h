@@ -3,10 +3,12 @@
  * catalog.db: the store's SQLite database. Experts and their extents, drives, and later the usage
  * that the daemon learns. coli-pack writes it once; store.h reads it whole at mount.
  *
- *	meta(key TEXT PRIMARY KEY, value)                    format 1, store_id (hex), layout
- *	drives(id INTEGER PRIMARY KEY, path TEXT, bytes)     path of the shard; relative to the
- *store's folder if it lies in there, else absolute extents(layer, expert, copy, part, expert_bytes,
- *drive, offset, length, expert_offset, xxh3, PRIMARY KEY(layer, expert, copy, part)) WITHOUT ROWID
+ *	meta(key TEXT PRIMARY KEY, value)           format 1, store_id (hex)
+ *	drives(id INTEGER PRIMARY KEY, path TEXT, bytes)
+ *	                                            path of the shard: relative to the store's folder
+ *	                                            if it lies in there, else absolute
+ *	extents(layer, expert, copy, part, expert_bytes, drive, offset, length, expert_offset, xxh3,
+ *	        PRIMARY KEY(layer, expert, copy, part)) WITHOUT ROWID
  *	usage(layer, expert, heat REAL, uses, loads, last_use, load_ns, PRIMARY KEY(layer, expert))
  *
  * WAL mode, synchronous=NORMAL. xxh3 is stored as a signed 64-bit integer of the same bits.

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A Hugging Face checkpoint folder: config.json, tokenizer.json, generation_config.json if there is
+ * one, and the safetensors files, with all their tensors under one look-up by name.
+ *
+ * Read whole and checked by ckpt_open(); read-only after that, so that threads share it freely.
+ */
+#ifndef COLI_PACK_CHECKPOINT_H
+#define COLI_PACK_CHECKPOINT_H
+
+#include "tools/coli-pack/config.h"
+#include "tools/coli-pack/safetensors.h"
+
+struct ckpt_name {
+	const struct st_tensor *tensor;
+};
+
+struct checkpoint {
+	char *dir;         /* absolute */
+	const char *name;  /* the last part of dir */
+	char *config_text; /* config.json as it is, NUL behind it */
+	size_t config_bytes;
+	struct pack_config config;
+	char *tokenizer_path, *tokenizer_text;
+	size_t tokenizer_bytes;
+	int64_t *eos; /* config.json's ids, then those that only generation_config.json has */
+	size_t eos_count;
+	size_t files, tensors;
+	struct st_file *file;      /* sorted by path */
+	struct ckpt_name *by_name; /* sorted */
+};
+
+/* 0, or negative errno with the sentence in why. config.mtp_layers is lowered to the MTP layers of
+ * which the files hold any tensor; *mtp_missing gets the number that config.json promised beyond.
+ */
+int ckpt_open(const char *dir, struct checkpoint **out, int *mtp_missing, char *why);
+void ckpt_close(struct checkpoint *ck); /* NULL is fine */
+
+/* NULL if there is no such tensor. */
+const struct st_tensor *ckpt_find(const struct checkpoint *ck, const char *name);
+
+#endif

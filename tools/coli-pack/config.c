@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads a checkpoint's config.json. See config.h.
+ */
+#include "tools/coli-pack/config.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "expertfs/fail.h"
+
+/* Any of the names that model families have for the number of experts. */
+static bool has_experts(const json_t *root)
+{
+	static const char *const keys[] = { "n_routed_experts", "num_experts",
+					    "num_local_experts" };
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		const json_t *v = json_object_get(root, keys[i]);
+		if (v && !json_is_null(v))
+			return !json_is_integer(v) || json_integer_value(v) != 0;
+	}
+	return false;
+}
+
+static int check_kind(const json_t *root, const char *path, char *why)
+{
+	const char *type = json_string_value(json_object_get(root, "model_type"));
+
+	if (!type)
+		return fail(why, EINVAL, "%s: model_type is missing", path);
+	if (!has_experts(root))
+		return fail(why, EINVAL,
+			    "%s: \"%s\" is a dense model (no routed experts); only "
+			    "mixture-of-experts models can be packed",
+			    path, type);
+	if (!arch_find(type))
+		return fail(why, EINVAL,
+			    "%s: the architecture \"%s\" is not supported; supported: glm_moe_dsa",
+			    path, type);
+	return 0;
+}
+
+static int read_blocks(const json_t *root, const char *path, struct pack_config *c, char *why)
+{
+	const json_t *q = json_object_get(root, "quantization_config");
+	const json_t *size = json_object_get(q, "weight_block_size");
+	json_int_t v[2] = { 128, 128 };
+
+	if (size && !json_is_null(size))
+		for (size_t i = 0; i < 2; i++)
+			v[i] = json_integer_value(json_array_get(size, i));
+	/* Below 16 the scales would be no longer small beside the weights. */
+	if (v[0] < 16 || v[1] < 16 || v[0] > 65536 || v[1] > 65536)
+		return fail(why, EINVAL,
+			    "%s: weight_block_size is not two numbers from 16 to 65536", path);
+	c->block_rows = (int)v[0];
+	c->block_cols = (int)v[1];
+	return 0;
+}
+
+int pack_config_parse(const json_t *root, const char *path, struct pack_config *c, char *why)
+{
+	int err = check_kind(root, path, why);
+
+	*c = (struct pack_config){ 0 };
+	err = err ? err : config_read(root, path, &c->model, why);
+	err = err ? err : read_blocks(root, path, c, why);
+	if (err)
+		return err;
+	c->mtp_layers = c->model.extra_layers;
+	for (int i = 0; i < c->model.layers; i++)
+		if (c->model.sparse[i])
+			return 0;
+	return fail(why, EINVAL, "%s is a dense model (no layer has routed experts)", path);
+}

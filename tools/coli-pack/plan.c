@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Making the plan. See plan.h.
+ */
+#include "tools/coli-pack/plan.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "expertfs/fail.h"
+#include "expertfs/shard.h"
+
+const char *const plan_matrix_name[MATRICES] = { "gate", "up", "down" };
+
+static struct wfmt format_of(int bits, int group)
+{
+	switch (bits) {
+	case 4:
+		return (struct wfmt){ W_Q4, group };
+	case 8:
+		return (struct wfmt){ W_Q8, group };
+	case 16:
+		return (struct wfmt){ W_BF16, 0 };
+	default:
+		return (struct wfmt){ W_F32, 0 };
+	}
+}
+
+static uint64_t source_size(const struct source *s)
+{
+	return (uint64_t)s->rows * source_row_bytes(s);
+}
+
+int plan_add(struct plan *p, const char *name, int dims, int64_t rows, int cols, bool plain,
+	     char *why)
+{
+	if (p->dense_count == p->dense_room) {
+		size_t room = p->dense_room ? 2 * p->dense_room : 256;
+		struct plan_dense *more = reallocarray(p->dense, room, sizeof(*more));
+		if (!more)
+			return fail(why, ENOMEM, "out of memory for the plan");
+		p->dense = more;
+		p->dense_room = room;
+	}
+	struct plan_dense *d = &p->dense[p->dense_count];
+	*d = (struct plan_dense){ .dims = dims, .offset = p->dense_bytes };
+	int err = source_whole(p->ck, name, dims, rows, cols, &d->src, why);
+	if (err)
+		return err;
+	d->fmt = format_of(plain ? 32 : p->options.dense_bits, p->options.group);
+	d->bytes = wfmt_bytes(d->fmt, rows, cols);
+	d->name = strdup(name);
+	if (!d->name)
+		return fail(why, ENOMEM, "out of memory for the plan");
+	p->dense_count++;
+	p->dense_bytes += d->bytes;
+	p->source_bytes += source_size(&d->src);
+	return 0;
+}
+
+static struct plan_layout make_layout(const struct model_config *c, struct wfmt fmt)
+{
+	struct plan_layout l = { 0 };
+
+	for (int m = 0; m < MATRICES; m++) {
+		int rows = m == DOWN ? c->hidden : c->expert_width;
+		int cols = m == DOWN ? c->expert_width : c->hidden;
+		l.matrix[m] = (struct plan_matrix){ .fmt = fmt,
+						    .rows = rows,
+						    .cols = cols,
+						    .offset = l.bytes,
+						    .bytes = wfmt_bytes(fmt, rows, cols) };
+		l.bytes += l.matrix[m].bytes;
+	}
+	return l;
+}
+
+static int plan_layers(struct plan *p, char *why)
+{
+	const struct pack_config *c = &p->ck->config;
+	int bits = p->options.bits, total = c->model.layers + c->mtp_layers;
+
+	p->layout[p->layouts++] = make_layout(&c->model, format_of(bits, p->options.group));
+	/* Draft tokens are cheap to lose and dear to get wrong: the MTP layer keeps 8 bits. */
+	if (bits < 8 && c->mtp_layers)
+		p->layout[p->layouts++] = make_layout(&c->model, format_of(8, p->options.group));
+	p->layer = calloc((size_t)total, sizeof(*p->layer));
+	if (!p->layer)
+		return fail(why, ENOMEM, "out of memory for the plan");
+	for (int i = 0; i < total; i++) {
+		if (!pack_is_sparse(c, i))
+			continue;
+		p->layer[p->layers++] = (struct plan_layer){
+			.layer = (uint16_t)i,
+			.layout = (uint8_t)(i >= c->model.layers ? p->layouts - 1 : 0),
+			.fused = glm_is_fused(p->ck, i),
+		};
+	}
+	p->experts = (uint32_t)p->layers * (uint32_t)c->model.experts;
+	return 0;
+}
+
+static int check_experts(struct plan *p, char *why)
+{
+	struct source s;
+
+	for (uint32_t e = 0; e < p->experts; e++) {
+		for (int m = 0; m < MATRICES; m++) {
+			int err = plan_expert_source(p, e, m, &s, why);
+			if (err)
+				return err;
+			p->source_bytes += source_size(&s);
+		}
+	}
+	return 0;
+}
+
+/* Whole experts, dealt out in turn: every drive gets the same share of every layer, so that the
+ * experts that a layer asks for at once lie on as many drives as there are, and all drives have the
+ * same to read. */
+static int deal(struct plan *p, uint32_t drives, char *why)
+{
+	p->place = calloc(p->experts, sizeof(*p->place));
+	p->shard_bytes = calloc(drives, sizeof(*p->shard_bytes));
+	p->drives = drives;
+	if (!p->place || !p->shard_bytes)
+		return fail(why, ENOMEM, "out of memory for the plan");
+	for (uint32_t d = 0; d < drives; d++)
+		p->shard_bytes[d] = SHARD_ALIGN;
+	for (uint32_t e = 0; e < p->experts; e++) {
+		uint32_t d = e % drives;
+		p->place[e] = (struct plan_place){ .offset = p->shard_bytes[d], .drive = d };
+		p->shard_bytes[d] += record_bytes(plan_layout_of(p, e)->bytes);
+	}
+	return 0;
+}
+
+int plan_make(const struct checkpoint *ck, const struct pack_options *o, uint32_t drives,
+	      struct plan **out, char *why)
+{
+	struct plan *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return fail(why, ENOMEM, "out of memory for the plan");
+	p->ck = ck;
+	p->options = *o;
+	int err = glm_plan_dense(p, why);
+	err = err ? err : plan_layers(p, why);
+	err = err ? err : check_experts(p, why);
+	err = err ? err : deal(p, drives, why);
+	if (err)
+		plan_free(p);
+	else
+		*out = p;
+	return err;
+}
+
+void plan_free(struct plan *p)
+{
+	if (!p)
+		return;
+	for (size_t i = 0; i < p->dense_count; i++)
+		free(p->dense[i].name);
+	free(p->dense);
+	free(p->layer);
+	free(p->place);
+	free(p->shard_bytes);
+	free(p);
+}
+
+const struct plan_layer *plan_layer_of(const struct plan *p, uint32_t expert)
+{
+	return &p->layer[expert / (uint32_t)p->ck->config.model.experts];
+}
+
+const struct plan_layout *plan_layout_of(const struct plan *p, uint32_t expert)
+{
+	return &p->layout[plan_layer_of(p, expert)->layout];
+}
+
+unsigned plan_number_of(const struct plan *p, uint32_t expert)
+{
+	return expert % (uint32_t)p->ck->config.model.experts;
+}
+
+int plan_expert_source(const struct plan *p, uint32_t expert, int matrix, struct source *s,
+		       char *why)
+{
+	const struct plan_layer *l = plan_layer_of(p, expert);
+
+	return glm_expert_source(p->ck, l->layer, l->fused, (int)plan_number_of(p, expert), matrix,
+				 s, why);
+}

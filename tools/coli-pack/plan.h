@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What will be written: the table of dense tensors, the layouts of experts, and where each expert
+ * lies on which drive. Made from the checkpoint's headers alone, before the first byte is written;
+ * the dry run prints it, model.json records it, the writers follow it.
+ */
+#ifndef COLI_PACK_PLAN_H
+#define COLI_PACK_PLAN_H
+
+#include "engine/quant.h"
+#include "tools/coli-pack/source.h"
+
+struct pack_options {
+	int bits;       /* of experts: 4, 8, 16, 32 */
+	int dense_bits; /* 8, 16, 32 */
+	int group;      /* 32, 64, 128 */
+};
+
+struct plan_dense {
+	char *name;
+	int dims; /* 1 or 2 */
+	struct wfmt fmt;
+	uint64_t offset, bytes; /* in dense.bin */
+	struct source src;      /* rows and cols as well; a vector is one row */
+};
+
+enum { GATE, UP, DOWN, MATRICES };
+
+struct plan_matrix {
+	struct wfmt fmt;
+	int rows, cols;
+	uint64_t offset, bytes; /* in the expert */
+};
+
+struct plan_layout {
+	struct plan_matrix matrix[MATRICES];
+	uint64_t bytes; /* of an expert */
+};
+
+struct plan_layer {
+	uint16_t layer;
+	uint8_t layout;
+	bool fused; /* the checkpoint has one tensor for all experts of the layer */
+};
+
+/* Experts are numbered 0, 1, ... in order of layer, then expert: that is also the order of writing.
+ */
+struct plan_place {
+	uint64_t offset; /* of the record in the shard */
+	uint32_t drive;
+};
+
+struct plan {
+	const struct checkpoint *ck; /* not owned */
+	struct pack_options options;
+	size_t dense_count, dense_room;
+	struct plan_dense *dense;
+	uint64_t dense_bytes; /* size of dense.bin */
+	int layouts;
+	struct plan_layout layout[2];
+	int layers; /* with experts */
+	struct plan_layer *layer;
+	uint32_t experts; /* all of them */
+	struct plan_place *place;
+	uint32_t drives;
+	uint64_t *shard_bytes; /* a drive */
+	uint64_t source_bytes; /* to be read from the checkpoint */
+};
+
+extern const char *const plan_matrix_name[MATRICES];
+
+/* Finds every tensor that packing needs, with its shape and type. 0, or negative errno with the
+ * sentence in why. The plan points into ck. */
+int plan_make(const struct checkpoint *ck, const struct pack_options *o, uint32_t drives,
+	      struct plan **out, char *why);
+void plan_free(struct plan *p); /* NULL is fine */
+
+const struct plan_layer *plan_layer_of(const struct plan *p, uint32_t expert);
+const struct plan_layout *plan_layout_of(const struct plan *p, uint32_t expert);
+/* The expert's number within its layer. */
+unsigned plan_number_of(const struct plan *p, uint32_t expert);
+
+/* Where a matrix of an expert comes from. plan_make() has seen that it is there. */
+int plan_expert_source(const struct plan *p, uint32_t expert, int matrix, struct source *s,
+		       char *why);
+
+/* For glm.c: appends a tensor to the dense table. A vector has dims 1 and rows 1. plain: float32
+ * whatever the options say. */
+int plan_add(struct plan *p, const char *name, int dims, int64_t rows, int cols, bool plain,
+	     char *why);
+
+/* glm.c: the dense tensors of a glm_moe_dsa model, and the names of its experts' tensors. */
+int glm_plan_dense(struct plan *p, char *why);
+bool glm_is_fused(const struct checkpoint *ck, int layer);
+int glm_expert_source(const struct checkpoint *ck, int layer, bool fused, int e, int matrix,
+		      struct source *s, char *why);
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A matrix where it lies in the checkpoint: a whole tensor, or some rows of one expert in a tensor
+ * that holds all experts of a layer. Its rows come out as floats, whatever they are stored as.
+ *
+ * F8_E4M3 weights have a second tensor, NAME_scale_inv, with one float32 for each block of
+ * (usually) 128 x 128 weights; the weight is the product (DeepSeek-V3's fp8 checkpoints; glm-5.2
+ * the same).
+ */
+#ifndef COLI_PACK_SOURCE_H
+#define COLI_PACK_SOURCE_H
+
+#include "tools/coli-pack/checkpoint.h"
+
+#define SOURCE_MAX_COLS (1 << 24) /* of a row, so that one fits a chunk of reader.h */
+
+struct source {
+	const struct st_tensor *tensor;
+	uint64_t offset; /* of the first row, in tensor->file */
+	int64_t rows;
+	int cols;
+	const struct st_tensor *scale; /* NULL unless F8_E4M3 */
+	uint64_t scale_offset; /* of the first scale of this matrix or expert, in scale->file */
+	int skipped; /* rows of the scaled matrix before the first of ours (a fused up matrix) */
+	int block_rows, block_cols;
+};
+
+/* The tensor `name`, which must have the shape [rows, cols], or [cols] if dims is 1. 0 or negative
+ * errno with the sentence in why: absent, another shape, a type that is no weight. */
+int source_whole(const struct checkpoint *ck, const char *name, int dims, int64_t rows, int cols,
+		 struct source *s, char *why);
+
+/* Rows from..from+rows-1 of expert e in the tensor `name` of shape [experts, all_rows, cols]. */
+int source_slice(const struct checkpoint *ck, const char *name, int experts, int e, int all_rows,
+		 int from, int rows, int cols, struct source *s, char *why);
+
+/* Bytes of one row as stored. */
+size_t source_row_bytes(const struct source *s);
+/* Scales that `rows` rows from `row` on need: the size of source_read()'s scales. 0 without. */
+size_t source_scales(const struct source *s, int64_t row, int64_t rows);
+
+/* Reads rows row..row+rows-1 into buf, their scales into scales. Lets the kernel forget the file's
+ * pages, so that a checkpoint of a terabyte does not push everything else out of memory. */
+int source_read(const struct source *s, int64_t row, int64_t rows, void *buf, float *scales,
+		char *why);
+
+/* Row `row` of what source_read(s, first, ...) has read, as floats. Not finite where the checkpoint
+ * is not. May run in any number of threads. */
+void source_row(const struct source *s, int64_t first, int64_t row, const void *buf,
+		const float *scales, float *dst);
+
+#endif

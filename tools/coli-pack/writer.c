@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The writing side. See writer.h.
+ *
+ * What is written goes through the page cache, in order, and is pushed out and forgotten in steps:
+ * a store is larger than memory, and nothing in it is read again here.
+ */
+#include "tools/coli-pack/writer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "expertfs/fail.h"
+#include "expertfs/size.h"
+#include "tools/coli-pack/reader.h"
+#include "tools/coli-pack/textfile.h"
+
+/* Written bytes between two marks: seconds of work are lost at most, and a sync is a small part. */
+#define MARK_BYTES (256u << 20)
+
+struct writer {
+	struct packing *k;
+	float *rows;     /* one row of floats a thread */
+	size_t row_room; /* floats in it */
+	char *codes;     /* a dense chunk, quantised */
+	uint16_t *scales;
+	char *record;      /* an expert with its head block */
+	uint64_t unmarked; /* bytes since the last mark */
+};
+
+static int bad_weight(const struct chunk *c, int64_t row, const float *values, char *why)
+{
+	const struct st_tensor *t = c->src.tensor;
+	const char *what = "a value too large for the type it is packed as";
+
+	for (int i = 0; i < c->src.cols; i++)
+		if (!isfinite(values[i]))
+			what = "a value that is not finite";
+	return fail(why, EDOM, "%s in %s holds %s, in row %" PRId64, t->name, t->file->path, what,
+		    row + c->src.skipped);
+}
+
+/* All rows of the chunk into codes and scales, both of the chunk's first row. */
+static int quantise(struct writer *w, const struct chunk *c, char *codes, uint16_t *scales,
+		    char *why)
+{
+	size_t row_bytes = wfmt_row_bytes(c->fmt, c->src.cols);
+	size_t groups = (size_t)wfmt_groups(c->fmt, c->src.cols);
+	int64_t bad = INT64_MAX;
+
+	/* To wake the other cores, which then also wait actively, costs as much as 10^5 weights. */
+	bool worth = c->rows * c->src.cols > 1 << 18;
+
+#pragma omp parallel for if (worth) schedule(dynamic, 8) reduction(min : bad)
+	for (int64_t i = 0; i < c->rows; i++) {
+		float *x = w->rows + (size_t)omp_get_thread_num() * w->row_room;
+		source_row(&c->src, c->row, c->row + i, c->data, c->scales, x);
+		if (quant_row(c->fmt, x, c->src.cols, codes + (size_t)i * row_bytes,
+			      scales + (size_t)i * groups) != 0 &&
+		    i < bad)
+			bad = i;
+	}
+	if (bad == INT64_MAX)
+		return 0;
+	source_row(&c->src, c->row, c->row + bad, c->data, c->scales, w->rows);
+	return bad_weight(c, c->row + bad, w->rows, why);
+}
+
+/* Where a shard lies: an earlier run may have renamed it. */
+static const char *shard_name(const struct shard_out *s)
+{
+	return s->published ? s->path : s->writing;
+}
+
+/* The common end of a full disk has a sentence of its own. */
+static int put(int fd, const char *path, const void *data, size_t bytes, uint64_t at,
+	       uint64_t planned, char *why)
+{
+	char a[16], b[16];
+	int err = text_write_at(fd, path, data, bytes, at, why);
+
+	if (err == -ENOSPC || err == -EDQUOT)
+		return fail(why, -err,
+			    "the disk is full: %s has %s of %s; make room, then the same command "
+			    "resumes",
+			    path, size_text(at, a), size_text(planned, b));
+	/* Starts the drive on it; the next mark then has little to wait for. */
+	if (err == 0)
+		sync_file_range(fd, (off_t)at, (off_t)bytes, SYNC_FILE_RANGE_WRITE);
+	return err;
+}
+
+static int sync_and_forget(int fd, const char *path, char *why)
+{
+	if (fdatasync(fd) != 0)
+		return fail(why, errno, "cannot write %s: %s", path, strerror(errno));
+	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	return 0;
+}
+
+/* The end of the whole records of each shard: they are written in order. */
+static void find_ends(const struct packing *k, uint64_t *ends)
+{
+	for (uint32_t d = 0; d < k->plan->drives; d++)
+		ends[d] = SHARD_ALIGN;
+	for (uint32_t e = 0; e < k->plan->experts && k->written[e]; e++)
+		ends[k->plan->place[e].drive] =
+			k->plan->place[e].offset + record_bytes(plan_layout_of(k->plan, e)->bytes);
+}
+
+/* Everything so far is on disk, and pack.state says so. */
+static int mark(struct writer *w, char *why)
+{
+	const struct output *o = w->k->out;
+	int err = sync_and_forget(o->dense_fd, o->dense_path, why);
+
+	for (uint32_t d = 0; err == 0 && d < o->drives; d++)
+		err = sync_and_forget(o->shard[d].fd, shard_name(&o->shard[d]), why);
+	if (err)
+		return err;
+	find_ends(w->k, w->k->state->durable);
+	w->unmarked = 0;
+	return state_save(w->k->state, o->dir_fd, o->partial, why);
+}
+
+static int write_dense(struct writer *w, const struct chunk *c, char *why)
+{
+	const struct plan_dense *d = &w->k->plan->dense[c->item];
+	const struct output *o = w->k->out;
+	uint64_t total = w->k->plan->dense_bytes;
+	size_t row_bytes = wfmt_row_bytes(c->fmt, c->src.cols);
+	size_t scale_bytes = 2 * (size_t)wfmt_groups(c->fmt, c->src.cols);
+	int err = quantise(w, c, w->codes, w->scales, why);
+
+	err = err ? err
+		  : put(o->dense_fd, o->dense_path, w->codes, (size_t)c->rows * row_bytes,
+			d->offset + (uint64_t)c->row * row_bytes, total, why);
+	if (err == 0 && scale_bytes)
+		err = put(o->dense_fd, o->dense_path, w->scales, (size_t)c->rows * scale_bytes,
+			  d->offset + wfmt_scales_offset(c->fmt, c->src.rows, c->src.cols) +
+				  (uint64_t)c->row * scale_bytes,
+			  total, why);
+	if (err)
+		return err;
+	w->unmarked += (uint64_t)c->rows * (row_bytes + scale_bytes);
+	if (c->last)
+		w->k->state->dense = c->item + 1;
+	return 0;
+}
+
+/* The whole record is one write, so that no expert is there in parts. */
+static int write_record(struct writer *w, uint32_t e, char *why)
+{
+	const struct plan *p = w->k->plan;
+	const struct plan_place *at = &p->place[e];
+	const struct shard_out *s = &w->k->out->shard[at->drive];
+	uint64_t bytes = plan_layout_of(p, e)->bytes;
+	struct record_head h = { .layer = plan_layer_of(p, e)->layer,
+				 .expert = plan_number_of(p, e),
+				 .parts = 1,
+				 .expert_bytes = bytes,
+				 .part_bytes = bytes };
+
+	h.payload_check = payload_check(w->record + SHARD_ALIGN, bytes);
+	memcpy(h.store_id, w->k->out->store_id, STORE_ID_SIZE);
+	record_head_seal(&h);
+	memcpy(w->record, &h, sizeof(h));
+	int err = put(s->fd, shard_name(s), w->record, record_bytes(bytes), at->offset,
+		      p->shard_bytes[at->drive], why);
+	if (err)
+		return err;
+	w->k->check[e] = h.payload_check;
+	w->k->written[e] = true;
+	w->unmarked += record_bytes(bytes);
+	return 0;
+}
+
+static int write_expert(struct writer *w, const struct chunk *c, char *why)
+{
+	const struct plan_layout *l = plan_layout_of(w->k->plan, c->item);
+	const struct plan_matrix *m = &l->matrix[c->matrix];
+	char *matrix = w->record + SHARD_ALIGN + m->offset;
+	size_t row_bytes = wfmt_row_bytes(m->fmt, m->cols);
+	size_t groups = (size_t)wfmt_groups(m->fmt, m->cols);
+	uint16_t *scales = (void *)(matrix + wfmt_scales_offset(m->fmt, m->rows, m->cols));
+
+	/* The zeros between matrices and behind the payload. */
+	if (c->first)
+		memset(w->record, 0, record_bytes(l->bytes));
+	int err = quantise(w, c, matrix + (size_t)c->row * row_bytes,
+			   scales + (size_t)c->row * groups, why);
+	return err || !c->last ? err : write_record(w, c->item, why);
+}
+
+static int allocate(struct writer *w, char *why)
+{
+	const struct plan *p = w->k->plan;
+	size_t cols = 1, threads = (size_t)omp_get_max_threads();
+	uint64_t record = SHARD_ALIGN;
+
+	for (size_t i = 0; i < p->dense_count; i++)
+		if ((size_t)p->dense[i].src.cols > cols)
+			cols = (size_t)p->dense[i].src.cols;
+	for (int i = 0; i < p->layouts; i++) {
+		if (record_bytes(p->layout[i].bytes) > record)
+			record = record_bytes(p->layout[i].bytes);
+		for (int m = 0; m < MATRICES; m++)
+			if ((size_t)p->layout[i].matrix[m].cols > cols)
+				cols = (size_t)p->layout[i].matrix[m].cols;
+	}
+	w->row_room = (cols + 15) / 16 * 16; /* a cache line, so that threads share none */
+	w->rows = aligned_alloc(64, threads * w->row_room * sizeof(float));
+	/* Scales are 1/16 of a chunk at most: 2 bytes for 32 weights of one byte or half a byte. */
+	w->codes = aligned_alloc(4096, CHUNK_BYTES);
+	w->scales = aligned_alloc(4096, CHUNK_BYTES);
+	w->record = aligned_alloc(SHARD_ALIGN, record);
+	if (!w->rows || !w->codes || !w->scales || !w->record)
+		return fail(why, ENOMEM, "out of memory for buffers");
+	return 0;
+}
+
+static void free_writer(struct writer *w)
+{
+	free(w->rows);
+	free(w->codes);
+	free(w->scales);
+	free(w->record);
+}
+
+static int write_chunks(struct writer *w, struct reader *r, char *why)
+{
+	const struct chunk *c;
+	int rc;
+
+	while ((rc = reader_next(r, &c, why)) > 0) {
+		int err = c->dense ? write_dense(w, c, why) : write_expert(w, c, why);
+		uint64_t bytes = (uint64_t)c->rows * source_row_bytes(&c->src);
+		bool whole = c->last;
+		reader_release(r);
+		if (err)
+			return err;
+		pack_progress_add(&w->k->progress, bytes);
+		if (*w->k->stop) {
+			/* A dense tensor may take a minute: it is not waited for. */
+			if (whole || w->k->state->dense < w->k->plan->dense_count)
+				return -EINTR;
+		} else if (w->unmarked >= MARK_BYTES && whole) {
+			err = mark(w, why);
+			if (err)
+				return err;
+		}
+	}
+	return rc;
+}
+
+int write_all(struct packing *k, char *why)
+{
+	struct writer w = { .k = k };
+	struct reader *r = NULL;
+	int err = allocate(&w, why);
+
+	err = err ? err : reader_start(k->plan, k->state->dense, k->written, &r, why);
+	err = err ? err : write_chunks(&w, r, why);
+	reader_stop(r);
+	if (err == -EINTR) {
+		int marked = mark(&w, why);
+		err = marked ? marked : err;
+	}
+	free_writer(&w);
+	return err;
+}
