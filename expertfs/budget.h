@@ -5,7 +5,7 @@
  *	total = fixed (tables, stacks, read buffers) + capacity of the hot store
  *
  * A budget below the fixed part leaves a hot store of nothing: the daemon then works from the
- *drives alone.
+ * drives alone.
  */
 #ifndef EXPERTFS_BUDGET_H
 #define EXPERTFS_BUDGET_H

@@ -7,7 +7,7 @@
  *	                          +--> or: pread() in DRIVE_THREADS threads
  *
  * A piece is finished by piece_done() only: it checks the length, asks again for what is missing,
- *and tells the batch when the last byte has come.
+ * and tells the batch when the last byte has come.
  */
 #include "expertfs/drive.h"
 

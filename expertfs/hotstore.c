@@ -4,15 +4,14 @@
  *
  *	hotstore_open --- ready ----------------------------------> opened()
  *	      |      \--- loading: joins slot->waiters                  ^
- *	      |       \-- absent: make_room, admit, job --> loader thread: load_expert, freeze,
- *register
+ *	      |       \-- absent: make_room, admit, job --> loader thread: load, freeze, register
  *	      +---------- no room:                  job --> loader thread: prove_expert
  *
  * A slot is pinned in the policy while it is loading or held, so a victim is always ready and idle.
  *
  * While an expert is open unkept it is not admitted, and while it is held all opens get its
- *backing: the kernel refuses (EIO) a direct handle beside a passthrough handle on one inode, and
- *since it acts on our replies in the openers' own time, only never having both outstanding is safe.
+ * backing: the kernel refuses (EIO) a direct handle beside a passthrough handle on one inode, and
+ * since it acts on our replies in the openers' own time, only never having both outstanding is safe.
  */
 #include "expertfs/hotstore.h"
 

@@ -5,9 +5,10 @@
  * Numbers are computed, not handed out: an inode needs no table entry and no forget. The tree never
  * changes while it is mounted. All functions are pure look-ups in the store, and thread-safe.
  *
- *	1 /   2 model.json   3 tokenizer.json   4 dense.bin   5 experts/   6 .expertfs/   7
- *stats.json 0x10000 + layer                experts/LLL/ 0x100000000 + index experts/LLL/EEE, index
- *into store->expert
+ *	1  /             2  model.json    3  tokenizer.json   4  dense.bin
+ *	5  experts/      6  .expertfs/    7  .expertfs/stats.json
+ *	0x10000 + layer       experts/LLL/
+ *	0x100000000 + index   experts/LLL/EEE, index into store->expert
  */
 #ifndef EXPERTFS_INODE_H
 #define EXPERTFS_INODE_H

@@ -8,9 +8,8 @@
  *	.expertfs/stats.json   direct I/O from a text that is made at open
  *
  * One inode must not mix page-cache and passthrough handles (the kernel answers EIO): the store's
- *files have one kind for life, and experts never use the page cache. A direct handle before a
- *passthrough one is fine, and the other order cannot happen: while a passthrough handle is open its
- *expert is held, so the next open is a hit on the same backing (research: storage.md 1.4).
+ * files have one kind for life, and experts never use the page cache. hotstore.c sees to it that an
+ * expert never has a direct and a passthrough handle at the same time.
  */
 #include <errno.h>
 #include <stdlib.h>

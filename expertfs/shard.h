@@ -6,7 +6,7 @@
  *	then records   struct record_head, zero-filled to 4 KiB; its payload; zeros to 4 KiB
  *
  * Records follow each other without gaps until the end of the file. One record holds one part of
- *one expert (the whole expert, unless it is striped). A record describes itself, so that a lost
+ * one expert (the whole expert, unless it is striped). A record describes itself, so that a lost
  * catalog.db can be made anew from the shards, and an interrupted pack can go on after the last
  * whole one. Nothing in a shard is ever rewritten in place.
  *
