@@ -12,12 +12,13 @@
  *
  * A matrix [rows, cols] (rows = output, row-major, as Hugging Face stores it) is
  *
- *	codes   rows * wfmt_row_bytes()     cols is rounded up to whole groups, filled with the code
- *of 0 zeros up to a multiple of 64 scales  rows * groups * 2 bytes     q8 and q4 only, fp16,
- *little-endian zeros up to a multiple of 64
+ *	codes   rows * wfmt_row_bytes()     cols is rounded up to whole groups, filled with the code of 0
+ *	        zeros up to a multiple of 64
+ *	scales  rows * groups * 2 bytes     q8 and q4 only, fp16, little-endian
+ *	        zeros up to a multiple of 64
  *
  * so that matrices laid back to back all start on 64 bytes. In a q4 group of g weights, byte j (0
- *<= j < g/2) holds weight j in its low and weight j + g/2 in its high nibble: both halves unpack to
+ * <= j < g/2) holds weight j in its low and weight j + g/2 in its high nibble: both halves unpack to
  * consecutive floats without a shuffle.
  */
 #ifndef ENGINE_QUANT_H

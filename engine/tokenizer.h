@@ -9,8 +9,8 @@
  *	bytes that are no UTF-8 are set aside                            utf8.h
  *	added tokens are cut out of the text                             added_tokens.h
  *	the rest is normalised (Qwen: NFC)                               nfc.h
- *	split by the regular expressions of the file                     pretokenize.h,
- *regex_dialect.h and merged, pair by pair, into tokens                            bpe.h
+ *	split by the regular expressions of the file      pretokenize.h, regex_dialect.h
+ *	and merged, pair by pair, into tokens                            bpe.h
  *
  * A loaded tokenizer is never changed: any number of threads may use it at once.
  */

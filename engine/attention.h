@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434) over the keys that the indexer chose,
+ * in its absorbed form: a query is carried into the latent space, so that keys and values are the
+ * cached rows themselves.
+ *
+ *	q'_h  = Wk_h^T q_nope_h
+ *	score = (q'_h . c[s] + q_rope_h . k_rope[s]) / sqrt(nope + rope)
+ *	u_h   = sum_s softmax(score)[s] c[s]
+ *	o_h   = Wv_h u_h
+ *
+ * The same for a prompt as for one token, so that both give the same bits.
+ */
+#ifndef ENGINE_ATTENTION_H
+#define ENGINE_ATTENTION_H
+
+#include "engine/indexer.h"
+
+/* Queries that attention() takes at once at most. It bounds the buffers below, which are large
+ * (70,000 floats a query for GLM-5.2), and is enough for unpacked weights to be used well. */
+#define ATTENTION_ROWS 64
+
+struct attention_work {
+	float *x;        /* [rows][hidden], normed input */
+	float *qr;       /* [rows][q_lora] */
+	float *q;        /* [rows][heads][nope + rope] */
+	float *kv;       /* [rows][kv_lora + rope] */
+	float *angles;   /* [rows][rope] */
+	float *absorbed; /* [rows][heads][kv_lora + rope] */
+	float *mixed;    /* [rows][heads][kv_lora] */
+	float *heads;    /* [rows][heads][v_dim] */
+	float *out;      /* [rows][hidden] */
+	float *score;    /* [threads][keys], keys = min(ctx, index_topk) */
+	size_t keys;
+	struct index_work index;
+};
+
+struct attention_task {
+	int layer, position, m; /* m <= ATTENTION_ROWS queries at position, position + 1, ... */
+	int first;              /* row of the first one in the index sets */
+};
+
+/* h [m][hidden] += attention(rms_norm(h)). Appends the m rows to the cache. */
+void attention(const struct compute *cp, const struct model_config *c,
+	       const struct layer_weights *l, struct kvcache *kv, const struct attention_task *task,
+	       struct index_sets *sets, struct attention_work *work, float *h);
+
+#endif

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * coli-engine run: continues a prompt.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "engine/client.h"
+#include "engine/commands.h"
+#include "engine/fail.h"
+#include "engine/generate.h"
+#include "engine/report.h"
+#include "engine/utf8.h"
+
+#define DEFAULT_CTX 4096
+
+static const char help[] =
+	"usage: coli-engine run MOUNT (-p TEXT | -f FILE | --prompt-ids \"1 2 3\") [options]\n"
+	"Continues a prompt with the model under MOUNT, and streams the text to stdout.\n\n"
+	"  -p TEXT         the prompt, as it is: nothing is added, special tokens in it are "
+	"recognised\n"
+	"  -f FILE         the prompt from a file; - is standard input\n"
+	"  --prompt-ids S  the prompt as token ids\n"
+	"  -n N            tokens to make at most (default 256)\n"
+	"  --temp T        temperature (default 0: always the most likely token)\n"
+	"  --top-p P       draw from the most likely tokens that together have probability P "
+	"(default 1)\n"
+	"  --top-k K       draw from the K most likely tokens (default 0: all)\n"
+	"  --seed S        seed of the draws (default: one is drawn and reported)\n"
+	"  --json          print one JSON object instead of the text\n"
+	"  --logits        with --json: the logits after the prompt\n"
+	"  -q, --quiet     no words on memory and speed\n";
+
+enum { OPT_PROMPT_IDS = OPT_OWN, OPT_TEMP, OPT_TOP_P, OPT_TOP_K, OPT_SEED, OPT_JSON, OPT_LOGITS };
+
+struct run {
+	/* Options. */
+	const char *mount, *text, *file, *ids_text;
+	struct common_options common;
+	struct sampler_options sampling;
+	int n;
+	bool seed_given, json, logits, quiet;
+	/* State. */
+	struct client client;
+	int32_t *prompt;
+	size_t prompt_n;
+	struct utf8_stream stream;
+	char *out; /* the text made so far, raw bytes */
+	size_t out_bytes, out_room;
+};
+
+static int parse_option(struct run *r, int code, const char *text, char **argv)
+{
+	int64_t v = 0;
+	int status = 0;
+
+	if (option_common(&r->common, code, text, &status))
+		return status;
+	switch (code) {
+	case OPT_HELP:
+		print_help(help, common_help);
+	case 'p':
+		r->text = text;
+		return 0;
+	case 'f':
+		r->file = text;
+		return 0;
+	case OPT_PROMPT_IDS:
+		r->ids_text = text;
+		return 0;
+	case 'n':
+		status = option_int("-n", text, 0, 1 << 30, &v);
+		r->n = (int)v;
+		return status;
+	case OPT_TEMP:
+		return option_number("--temp", text, 0, 1000, &r->sampling.temperature);
+	case OPT_TOP_P:
+		return option_number("--top-p", text, 0, 1, &r->sampling.top_p);
+	case OPT_TOP_K:
+		status = option_int("--top-k", text, 0, INT_MAX, &v);
+		r->sampling.top_k = (int)v;
+		return status;
+	case OPT_SEED:
+		status = option_int("--seed", text, 0, INT64_MAX, &v);
+		r->sampling.seed = (uint64_t)v;
+		r->seed_given = true;
+		return status;
+	case OPT_JSON:
+		r->json = true;
+		return 0;
+	case OPT_LOGITS:
+		r->logits = true;
+		return 0;
+	case 'q':
+		r->quiet = true;
+		return 0;
+	default:
+		return option_error(code, argv);
+	}
+}
+
+/* 0: go on; else the status to exit with. */
+static int parse(struct run *r, int argc, char **argv)
+{
+	static const struct option options[] = { { "prompt-ids", required_argument, NULL,
+						   OPT_PROMPT_IDS },
+						 { "temp", required_argument, NULL, OPT_TEMP },
+						 { "top-p", required_argument, NULL, OPT_TOP_P },
+						 { "top-k", required_argument, NULL, OPT_TOP_K },
+						 { "seed", required_argument, NULL, OPT_SEED },
+						 { "json", no_argument, NULL, OPT_JSON },
+						 { "logits", no_argument, NULL, OPT_LOGITS },
+						 { "quiet", no_argument, NULL, 'q' },
+						 COMMON_OPTIONS,
+						 { NULL, 0, NULL, 0 } };
+	int code, status = 0;
+
+	opterr = 0;
+	while (!status && (code = getopt_long(argc, argv, ":p:f:n:q", options, NULL)) != -1)
+		status = parse_option(r, code, optarg, argv);
+	if (status)
+		return status;
+	if (optind != argc - 1)
+		return say_usage("run takes one MOUNT");
+	r->mount = argv[optind];
+	if (!!r->text + !!r->file + !!r->ids_text != 1)
+		return say_usage("run takes one of -p, -f and --prompt-ids");
+	if (r->logits && !r->json)
+		return say_usage("--logits is for --json");
+	return 0;
+}
+
+static int read_prompt(struct run *r, char *why)
+{
+	char *text = NULL;
+	size_t bytes = 0;
+	int err = 0;
+
+	if (r->ids_text) {
+		err = parse_ids(r->ids_text, &r->prompt, &r->prompt_n, why);
+	} else {
+		if (r->file)
+			err = read_text(r->file, &text, &bytes, why);
+		if (!err)
+			err = tokenizer_encode(r->client.tokenizer, r->file ? text : r->text,
+					       r->file ? bytes : strlen(r->text), 0, &r->prompt,
+					       &r->prompt_n, why);
+		free(text);
+	}
+	if (!err && !r->prompt_n)
+		err = fail(why, EINVAL, "the prompt is empty");
+	return err;
+}
+
+/* The context that the run gets; or a sentence with the numbers if the prompt is too long. */
+static int choose_ctx(const struct run *r, int *ctx, char *why)
+{
+	int max = r->client.file->config.max_positions;
+	size_t wanted = r->prompt_n + (size_t)r->n;
+
+	if (r->common.ctx > max)
+		return fail(why, ERANGE, "--ctx %d is more than the %d tokens of the model",
+			    r->common.ctx, max);
+	*ctx = r->common.ctx;
+	if (!*ctx) {
+		*ctx = max < DEFAULT_CTX ? max : DEFAULT_CTX;
+		if (wanted > (size_t)*ctx)
+			*ctx = wanted < (size_t)max ? (int)wanted : max;
+	}
+	if (r->prompt_n > (size_t)*ctx)
+		return fail(why, ERANGE, "the prompt has %zu tokens, but the context holds %d%s",
+			    r->prompt_n, *ctx,
+			    *ctx == max ? ", as many as the model can" : " (--ctx)");
+	return 0;
+}
+
+static int append(struct run *r, const char *piece, size_t bytes, char *why)
+{
+	if (r->out_bytes + bytes > r->out_room) {
+		size_t room = 2 * (r->out_bytes + bytes) + 256;
+		char *more = realloc(r->out, room);
+		if (!more)
+			return fail(why, ENOMEM, "no memory for the text");
+		r->out = more;
+		r->out_room = room;
+	}
+	memcpy(r->out + r->out_bytes, piece, bytes);
+	r->out_bytes += bytes;
+	return 0;
+}
+
+static int write_out(const char *text, size_t bytes, char *why)
+{
+	if (fwrite(text, 1, bytes, stdout) != bytes || fflush(stdout) != 0)
+		return fail(why, EIO, "the text cannot be written to standard output");
+	return 0;
+}
+
+static bool is_eos(const struct modelfile *m, int32_t id)
+{
+	for (int i = 0; i < m->eos_count; i++)
+		if (m->eos[i] == id)
+			return true;
+	return false;
+}
+
+/* A token was made: its text is kept, and shown unless the end is to be JSON. */
+static int on_token(void *arg, int32_t id, char *why)
+{
+	struct run *r = arg;
+	size_t bytes = 0;
+	const char *piece = tokenizer_piece(r->client.tokenizer, id, &bytes);
+
+	status_clear(&r->client.status);
+	if (!piece || tokenizer_is_special(r->client.tokenizer, id) || is_eos(r->client.file, id))
+		return 0;
+	int err = append(r, piece, bytes, why);
+	if (err || r->json)
+		return err;
+	char *shown = malloc(UTF8_STREAM_ROOM(bytes));
+	if (!shown)
+		return fail(why, ENOMEM, "no memory for the text");
+	err = write_out(shown, utf8_stream_push(&r->stream, piece, bytes, shown), why);
+	free(shown);
+	return err;
+}
+
+static int finish_text(struct run *r, char *why)
+{
+	char rest[4];
+	size_t n = utf8_stream_flush(&r->stream, rest);
+
+	if (isatty(STDOUT_FILENO))
+		rest[n++] = '\n';
+	return write_out(rest, n, why);
+}
+
+static int new_sampler(struct run *r, struct sampler **out, char *why)
+{
+	int vocab = r->client.file->config.vocab, count = 0;
+	bool *allowed = malloc((size_t)vocab * sizeof(*allowed));
+
+	*out = NULL;
+	if (!allowed)
+		return fail(why, ENOMEM, "no memory to sample from %d tokens", vocab);
+	for (int i = 0; i < vocab; i++)
+		count += allowed[i] = tokenizer_has(r->client.tokenizer, i);
+	if (r->sampling.temperature > 0 && !r->seed_given) {
+		if (getrandom(&r->sampling.seed, sizeof(r->sampling.seed), 0) < 0)
+			r->sampling.seed = (uint64_t)getpid();
+		r->sampling.seed >>= 11; /* every JSON reader holds 53 bits exactly */
+	}
+	int err = count ? sampler_new(&r->sampling, allowed, vocab, out, why)
+			: fail(why, EINVAL,
+			       "%s/tokenizer.json defines no token of the model's vocabulary",
+			       r->mount);
+	free(allowed);
+	return err;
+}
+
+/* What the daemon has counted since `before`. Its end must not spoil a finished run. */
+static void count_since(const struct run *r, const struct mount_stats *before,
+			struct run_report *out)
+{
+	struct mount_stats after;
+
+	out->hits = out->misses = -1;
+	if (before->mode == SERVE_PLAIN || mount_stats(r->mount, &after, NULL) != 0)
+		return;
+	if (before->hits >= 0 && after.hits >= before->hits)
+		out->hits = after.hits - before->hits;
+	if (before->misses >= 0 && after.misses >= before->misses)
+		out->misses = after.misses - before->misses;
+}
+
+static int report(struct run *r, struct generation *g, const struct mount_stats *before, char *why)
+{
+	struct engine_stats stats;
+	struct run_report rep = {
+		.g = g,
+		.stats = &stats,
+		.mode = engine_mode(r->client.engine),
+		.seeded = r->seed_given || r->sampling.temperature > 0,
+		.seed = r->sampling.seed,
+		.text = r->out ? r->out : "",
+		.text_bytes = r->out_bytes,
+		.vocab = r->client.file->config.vocab,
+	};
+	int err = 0;
+
+	engine_get_stats(r->client.engine, &stats);
+	count_since(r, before, &rep);
+	if (r->json)
+		return report_json(&rep, why);
+	err = finish_text(r, why);
+	if (!err && !r->quiet)
+		report_lines(&rep);
+	return err;
+}
+
+static int run(struct run *r, char *why)
+{
+	struct sampler *sampler = NULL;
+	struct mount_stats before;
+	int ctx = 0, err = client_describe(&r->client, r->mount, why);
+
+	if (!err)
+		err = read_prompt(r, why);
+	if (!err)
+		err = choose_ctx(r, &ctx, why);
+	if (!err)
+		err = client_load(&r->client, &r->common, ctx, r->quiet || r->json, why);
+	if (!err)
+		err = new_sampler(r, &sampler, why);
+	if (!err)
+		err = mount_stats(r->mount, &before, why);
+	if (!err) {
+		struct generation g = { .prompt = r->prompt,
+					.prompt_n = (int)r->prompt_n,
+					.n = r->n,
+					.eos = r->client.file->eos,
+					.eos_n = r->client.file->eos_count,
+					.want_logits = r->logits,
+					.token = on_token,
+					.arg = r };
+		err = generate(r->client.engine, sampler, r->client.file->config.vocab, &g, why);
+		status_clear(&r->client.status);
+		if (!err)
+			err = report(r, &g, &before, why);
+		generation_free(&g);
+	}
+	sampler_free(sampler);
+	return err;
+}
+
+int cmd_run(int argc, char **argv)
+{
+	struct run r = { .n = 256, .sampling = { .top_p = 1 } };
+	char why[WHY_MAX] = "";
+
+	int status = parse(&r, argc, argv);
+	if (status)
+		return status;
+	int err = run(&r, why);
+	status_clear(&r.client.status);
+	client_close(&r.client);
+	free(r.prompt);
+	free(r.out);
+	return err ? say_error("%s", why) : 0;
+}

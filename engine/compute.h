@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Compute: the threads and their private row buffers, and the one matrix product built on them.
+ *
+ * Parallelism is over rows of the matrix, each output number is computed by one thread in the
+ * kernels' fixed order: any number of threads and any number of activation rows give the same bits.
+ *
+ * One forward pass at a time may use a struct compute.
+ */
+#ifndef ENGINE_COMPUTE_H
+#define ENGINE_COMPUTE_H
+
+#include <stddef.h>
+
+#include "engine/kernel.h"
+#include "engine/pool.h"
+
+#define COMPUTE_ROWS 8 /* matrix rows a thread holds unpacked at once */
+
+struct compute {
+	int threads;
+	struct pool *pool;
+	size_t row_floats; /* room for one row, rounded up to a cache line */
+	float *rows;       /* [threads][COMPUTE_ROWS][row_floats] */
+};
+
+/* Bytes that compute_init() will take. */
+size_t compute_bytes(int threads, int max_cols);
+/* threads >= 1; max_cols: columns of the widest matrix. 0 or -ENOMEM. Free with compute_free(). */
+int compute_init(struct compute *c, int threads, int max_cols, char *why);
+void compute_free(struct compute *c);
+
+/* A thread's COMPUTE_ROWS buffers. */
+float *compute_rows(const struct compute *c, int thread);
+
+/* pool_run(), unless multiply_adds are too few to be worth waking the other threads. */
+void compute_run(const struct compute *c, double multiply_adds, int items, pool_fn *fn, void *arg);
+
+/* y[t * ldy + r] = sum_i w[r][i] x[t * ldx + i] for t < n and every row r of w. */
+void matmul(const struct compute *c, const struct wmat *w, const float *x, size_t ldx, int n,
+	    float *y, size_t ldy);
+
+/* The same for rows first .. first + rows - 1 only, y[t * ldy] being the first of them; by one
+ * thread alone: for use inside of compute_run(). */
+void matmul_rows(const struct compute *c, int thread, const struct wmat *w, int first, int rows,
+		 const float *x, size_t ldx, int n, float *y, size_t ldy);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The forward pass: tokens through all layers, a chunk at a time, with everything it writes to.
+ *
+ * A chunk's rows go through a layer together, so that each expert is opened once for all of them.
+ * Attention and dense layers take ATTENTION_ROWS of them at a time.
+ */
+#ifndef ENGINE_FORWARD_H
+#define ENGINE_FORWARD_H
+
+#include "engine/attention.h"
+#include "engine/moe.h"
+#include "engine/progress.h"
+
+struct forward {
+	/* Not owned. */
+	const struct model_config *config;
+	const struct weights *weights;
+	const struct compute *compute;
+	struct experts *experts;
+	/* Owned. */
+	struct kvcache kv;
+	int ctx, chunk;    /* positions; rows of a chunk */
+	float *h;          /* [chunk][hidden] */
+	float *logit_x;    /* [FORWARD_LOGIT_ROWS][hidden] */
+	float *dense_work; /* activations of a dense layer */
+	float *dense_out;  /* [ATTENTION_ROWS][hidden] */
+	struct attention_work attention;
+	struct index_sets sets;
+	struct moe_work moe;
+	void *memory;
+};
+
+/* Rows of logits that forward_logits() makes at a time at most. */
+#define FORWARD_LOGIT_ROWS 16
+
+/* Bytes that forward_init() takes, without the key-value cache; SIZE_MAX if no machine has them. */
+size_t forward_bytes(const struct model_config *c, int ctx, int chunk, int threads);
+
+/* f->config, weights, compute and experts are set. 1 <= chunk <= ctx. */
+int forward_init(struct forward *f, int ctx, int chunk, enum kv_type kv, char *why);
+void forward_free(struct forward *f); /* a zeroed one is fine */
+
+/* m <= chunk valid tokens at positions position .. position + m - 1 < ctx. What earlier calls left
+ * at lower positions is what they attend to. done and total: tokens, for the progress of a long
+ * prompt. 0 or negative errno with the sentence. */
+int forward_run(struct forward *f, const int32_t *ids, int position, int m,
+		const struct progress *progress, double done, double total, char *why);
+
+/* Logits [n][vocab] of rows first .. first + n - 1 of the last forward_run(), n <=
+ * FORWARD_LOGIT_ROWS. */
+void forward_logits(struct forward *f, int first, int n, float *logits);
+
+#endif

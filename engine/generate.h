@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Continuing a prompt, token by token.
+ */
+#ifndef ENGINE_GENERATE_H
+#define ENGINE_GENERATE_H
+
+#include "engine/engine.h"
+#include "engine/sampler.h"
+
+enum stop_reason { STOP_LENGTH, STOP_EOS };
+
+struct generation {
+	/* In. */
+	const int32_t *prompt;
+	int prompt_n, n; /* n: most tokens to make; fewer if the context ends */
+	const int32_t *eos;
+	int eos_n;
+	bool want_logits;
+	/* Called for each token as soon as it is chosen; an error (negative errno) ends the run.
+	 * May be NULL. */
+	int (*token)(void *arg, int32_t id, char *why);
+	void *arg;
+	/* Out. */
+	int32_t *ids; /* made, the end token included; free() */
+	int made;
+	float *logits; /* after the prompt, if wanted; free() */
+	enum stop_reason stop;
+	double prompt_s; /* the prompt through the model */
+	double first_s;  /* from the start until the first token was chosen */
+	double decode_s; /* for the made - 1 tokens after the first */
+};
+
+/* The engine's context is emptied first. 0 or negative errno with the sentence; what `out` owns is
+ * the caller's to free in any case. */
+int generate(struct engine *e, struct sampler *s, int vocab, struct generation *g, char *why);
+void generation_free(struct generation *g);
+
+#endif

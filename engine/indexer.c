@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which keys a query attends to.
+ */
+#include "engine/indexer.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "engine/norm.h"
+#include "engine/rope.h"
+
+/* Maps floats to integers of the same order; both zeros to one. */
+static uint32_t order_of(float f)
+{
+	union {
+		float f;
+		uint32_t u;
+	} x = { .f = f == 0 ? 0 : f };
+
+	return x.u & 0x80000000u ? ~x.u : x.u | 0x80000000u;
+}
+
+/* Radix selection: the k-th largest is found byte by byte from histograms, in four passes however
+ * the scores are spread; then one pass in ascending order takes what lies above it, and as many
+ * equal ones as are missing. */
+void index_select(const float *score, int n, int k, int32_t *out)
+{
+	uint32_t prefix = 0, mask = 0;
+	int left = k; /* still to be found among those that begin with prefix */
+
+	for (int shift = 24; shift >= 0; shift -= 8) {
+		int histogram[256] = { 0 }, byte = 255;
+		for (int i = 0; i < n; i++) {
+			uint32_t u = order_of(score[i]);
+			histogram[u >> shift & 255] += (u & mask) == prefix;
+		}
+		while (byte > 0 && histogram[byte] < left)
+			left -= histogram[byte--];
+		prefix |= (uint32_t)byte << shift;
+		mask |= 0xffu << shift;
+	}
+	for (int i = 0, taken = 0; i < n && taken < k; i++) {
+		uint32_t u = order_of(score[i]);
+		if (u > prefix || (u == prefix && left-- > 0))
+			out[taken++] = i;
+	}
+}
+
+static void append_keys(const struct compute *cp, const struct model_config *c,
+			const struct attention_weights *w, struct kvcache *kv,
+			const struct index_task *t, struct index_work *work)
+{
+	matmul(cp, &w->index_k, t->x, (size_t)c->hidden, t->m, work->key, (size_t)c->index_dim);
+	for (int i = 0; i < t->m; i++) {
+		float *key =
+			kv->index_keys[t->layer] + (size_t)(t->position + i) * (size_t)c->index_dim;
+		layer_norm(key, work->key + (size_t)i * (size_t)c->index_dim, w->index_norm_w,
+			   w->index_norm_b, c->index_dim, c->arch->index_norm_eps);
+		rope_turn(key, t->angles + (size_t)i * (size_t)c->rope, c->rope,
+			  c->index_interleave);
+	}
+}
+
+static void make_queries(const struct compute *cp, const struct model_config *c,
+			 const struct attention_weights *w, const struct index_task *t,
+			 struct index_work *work)
+{
+	size_t width = (size_t)c->index_heads * (size_t)c->index_dim;
+	float scale = 1.0f / sqrtf((float)c->index_heads * (float)c->index_dim);
+
+	matmul(cp, &w->index_q, t->qr, (size_t)c->q_lora, t->m, work->query, width);
+	matmul(cp, &w->index_w, t->x, (size_t)c->hidden, t->m, work->weight,
+	       (size_t)c->index_heads);
+	for (int i = 0; i < t->m; i++)
+		for (int h = 0; h < c->index_heads; h++) {
+			rope_turn(work->query + (size_t)i * width +
+					  (size_t)h * (size_t)c->index_dim,
+				  t->angles + (size_t)i * (size_t)c->rope, c->rope,
+				  c->index_interleave);
+			work->weight[(size_t)i * (size_t)c->index_heads + (size_t)h] *= scale;
+		}
+}
+
+#define SCORE_KEYS 64 /* keys that a thread takes at a time */
+
+struct scoring {
+	const struct model_config *config;
+	const float *query, *weight, *keys;
+	int n;
+	float *score;
+};
+
+static void score_item(void *arg, int item, int thread)
+{
+	const struct scoring *s = arg;
+	const struct kernel_table *k = kernel();
+	size_t dim = (size_t)s->config->index_dim;
+	int end = s->n < (item + 1) * SCORE_KEYS ? s->n : (item + 1) * SCORE_KEYS;
+
+	(void)thread;
+	for (int i = item * SCORE_KEYS; i < end; i++) {
+		float sum = 0;
+		for (int h = 0; h < s->config->index_heads; h++) {
+			float d = k->dot(s->query + (size_t)h * dim, s->keys + (size_t)i * dim,
+					 (int)dim);
+			sum += s->weight[h] * (d > 0 ? d : 0);
+		}
+		s->score[i] = sum;
+	}
+}
+
+void indexer_run(const struct compute *cp, const struct model_config *c,
+		 const struct attention_weights *w, struct kvcache *kv, const struct index_task *t,
+		 struct index_work *work, struct index_sets *sets)
+{
+	append_keys(cp, c, w, kv, t, work);
+	if (t->position + t->m > c->index_topk)
+		make_queries(cp, c, w, t, work);
+	for (int i = 0; i < t->m; i++) {
+		int visible = t->position + i + 1, row = t->first + i;
+		sets->count[row] = 0;
+		if (visible <= c->index_topk)
+			continue;
+		struct scoring s = { c,
+				     work->query + (size_t)i * (size_t)c->index_heads *
+							   (size_t)c->index_dim,
+				     work->weight + (size_t)i * (size_t)c->index_heads,
+				     kv->index_keys[t->layer],
+				     visible,
+				     work->score };
+		compute_run(cp, (double)visible * c->index_heads * c->index_dim,
+			    (visible + SCORE_KEYS - 1) / SCORE_KEYS, score_item, &s);
+		sets->count[row] = c->index_topk;
+		index_select(work->score, visible, c->index_topk,
+			     sets->item + (size_t)row * (size_t)c->index_topk);
+	}
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * coli-engine: the inference client. Opens and reads paths under a mount; knows no drive and no
+ * cache.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/commands.h"
+#include "engine/options.h"
+
+static const char help[] =
+	"usage: coli-engine COMMAND MOUNT [options]\n\n"
+	"  run       continue a prompt\n"
+	"  eval      loss and perplexity of a text\n"
+	"  tokenize  text to token ids and back\n\n"
+	"MOUNT is where expertfs is mounted, or a plain directory with the same files.\n"
+	"coli-engine COMMAND --help tells the options; the manual page coli-engine(1) tells "
+	"more.\n";
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		int (*run)(int argc, char **argv);
+	} commands[] = { { "run", cmd_run }, { "eval", cmd_eval }, { "tokenize", cmd_tokenize } };
+
+	if (argc < 2)
+		return say_usage("which command: run, eval or tokenize?");
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+		print_help(help, "");
+	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+		if (strcmp(argv[1], commands[i].name) == 0)
+			return commands[i].run(argc - 1, argv + 1);
+	return say_usage("there is no command \"%s\"", argv[1]);
+}

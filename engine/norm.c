@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Norms, activation and softmax. Sums of squares go through the kernels' fixed order.
+ */
+#include "engine/norm.h"
+
+#include <math.h>
+
+#include "engine/kernel.h"
+
+void rms_norm(float *y, const float *x, const float *w, int n, float eps)
+{
+	float scale = 1.0f / sqrtf(kernel()->dot(x, x, n) / (float)n + eps);
+
+	for (int i = 0; i < n; i++)
+		y[i] = w[i] * (x[i] * scale);
+}
+
+void layer_norm(float *y, const float *x, const float *w, const float *b, int n, float eps)
+{
+	double mean = 0, var = 0;
+
+	for (int i = 0; i < n; i++)
+		mean += x[i];
+	mean /= n;
+	for (int i = 0; i < n; i++)
+		var += (x[i] - mean) * (x[i] - mean);
+	var /= n;
+	float scale = (float)(1 / sqrt(var + (double)eps));
+	for (int i = 0; i < n; i++)
+		y[i] = w[i] * ((float)(x[i] - mean) * scale) + b[i];
+}
+
+void swiglu(float *gate, const float *up, int n)
+{
+	for (int i = 0; i < n; i++)
+		gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
+}
+
+void softmax(float *x, int n)
+{
+	float max = x[0];
+	double sum = 0; /* a million keys would lose digits in a float */
+
+	for (int i = 1; i < n; i++)
+		max = x[i] > max ? x[i] : max;
+	for (int i = 0; i < n; i++) {
+		x[i] = expf(x[i] - max);
+		sum += x[i];
+	}
+	for (int i = 0; i < n; i++)
+		x[i] = (float)(x[i] / sum);
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The report of a run.
+ */
+#include "engine/report.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "engine/fail.h"
+#include "engine/utf8.h"
+
+double report_rate(int count, double s)
+{
+	return count > 0 && s > 0 ? count / s : 0;
+}
+
+static json_t *id_list(const int32_t *ids, int n)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < n; i++)
+		json_array_append_new(list, json_integer(ids[i]));
+	return list;
+}
+
+static json_t *number_list(const float *x, int n)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < n; i++)
+		json_array_append_new(list, json_real(x[i]));
+	return list;
+}
+
+/* JSON text must be UTF-8; a model's bytes need not be. */
+static json_t *text_value(const char *text, size_t bytes)
+{
+	struct utf8_stream stream = { 0 };
+	char *shown = malloc(UTF8_STREAM_ROOM(bytes) + 3);
+	json_t *value = NULL;
+
+	if (shown) {
+		size_t n = utf8_stream_push(&stream, text, bytes, shown);
+		n += utf8_stream_flush(&stream, shown + n);
+		value = json_stringn(shown, n);
+	}
+	free(shown);
+	return value;
+}
+
+static json_t *positive_or_null(double v)
+{
+	return v > 0 ? json_real(v) : json_null();
+}
+
+static json_t *count_or_null(int64_t v)
+{
+	return v >= 0 ? json_integer(v) : json_null();
+}
+
+static const char *stop_name(enum stop_reason stop)
+{
+	return stop == STOP_EOS ? "eos" : "length";
+}
+
+static void fill(json_t *o, const struct run_report *r)
+{
+	const struct generation *g = r->g;
+
+	json_object_set_new(o, "prompt_ids", id_list(g->prompt, g->prompt_n));
+	json_object_set_new(o, "ids", id_list(g->ids, g->made));
+	json_object_set_new(o, "text", text_value(r->text, r->text_bytes));
+	if (g->logits)
+		json_object_set_new(o, "logits", number_list(g->logits, r->vocab));
+	json_object_set_new(o, "seed", r->seeded ? json_integer((json_int_t)r->seed) : json_null());
+	json_object_set_new(o, "stop", json_string(stop_name(g->stop)));
+	json_object_set_new(o, "time_to_first_token_s", positive_or_null(g->first_s));
+	json_object_set_new(o, "prompt_tokens_per_s",
+			    positive_or_null(report_rate(g->prompt_n, g->prompt_s)));
+	json_object_set_new(o, "decode_tokens_per_s",
+			    positive_or_null(report_rate(g->made - 1, g->decode_s)));
+	json_object_set_new(o, "experts_opened",
+			    json_integer((json_int_t)r->stats->experts_opened));
+	json_object_set_new(o, "expert_bytes", json_integer((json_int_t)r->stats->expert_bytes));
+	json_object_set_new(o, "expert_wait_s", json_real(r->stats->waited_s));
+	json_object_set_new(o, "hits", count_or_null(r->hits));
+	json_object_set_new(o, "misses", count_or_null(r->misses));
+	json_object_set_new(o, "mode", json_string(serve_mode_name(r->mode)));
+}
+
+int report_json(const struct run_report *r, char *why)
+{
+	json_t *o = json_object();
+
+	if (o)
+		fill(o, r);
+	/* Nine digits give back every float. An element that could not be allocated is missing
+	 * then. */
+	char *text = o ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+	int err = 0;
+	if (!text || !json_object_get(o, "mode") || !json_object_get(o, "text"))
+		err = fail(why, ENOMEM, "no memory for the report");
+	else if (puts(text) < 0 || fflush(stdout) != 0)
+		err = fail(why, EIO, "the report cannot be written to standard output");
+	free(text);
+	json_decref(o);
+	return err;
+}
+
+void report_lines(const struct run_report *r)
+{
+	const struct generation *g = r->g;
+
+	fprintf(stderr, "prompt   %d tokens in %.2f s (%.1f tokens/s), first token after %.2f s\n",
+		g->prompt_n, g->prompt_s, report_rate(g->prompt_n, g->prompt_s), g->first_s);
+	fprintf(stderr, "made     %d tokens in %.2f s", g->made, g->decode_s);
+	if (g->made > 1)
+		fprintf(stderr, " (%.1f tokens/s)", report_rate(g->made - 1, g->decode_s));
+	fprintf(stderr, ", %s",
+		g->stop == STOP_EOS ? "ended by the model" : "as many as asked for or fit");
+	if (r->seeded)
+		fprintf(stderr, ", seed %llu", (unsigned long long)r->seed);
+	fprintf(stderr, "\nexperts  %llu opened, %.2f GB, waited %.2f s",
+		(unsigned long long)r->stats->experts_opened, (double)r->stats->expert_bytes / 1e9,
+		r->stats->waited_s);
+	if (r->hits >= 0 && r->misses >= 0)
+		fprintf(stderr, ", %lld hits and %lld misses", (long long)r->hits,
+			(long long)r->misses);
+	fprintf(stderr, ", mode %s\n", serve_mode_name(r->mode));
+}

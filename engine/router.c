@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The router.
+ */
+#include "engine/router.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* Not to be chosen (any more). Below every score, as those are kept finite from below. */
+#define CLOSED (-INFINITY)
+
+static float sigmoid(float x)
+{
+	return 1.0f / (1.0f + expf(-x));
+}
+
+/* The first of the largest. */
+static int largest(const float *score, int n)
+{
+	int best = 0;
+
+	for (int i = 1; i < n; i++)
+		if (score[i] > score[best])
+			best = i;
+	return best;
+}
+
+static float sum_of_two_largest(const float *score, int n)
+{
+	float first = -INFINITY, second = -INFINITY;
+
+	for (int i = 0; i < n; i++) {
+		if (score[i] > first) {
+			second = first;
+			first = score[i];
+		} else if (score[i] > second) {
+			second = score[i];
+		}
+	}
+	return first + second;
+}
+
+/* Closes all groups but the groups_kept best. A group counts as the sum of its two largest scores.
+ */
+static void keep_groups(const struct model_config *c, float *score)
+{
+	int n = c->experts / c->groups;
+
+	for (int drop = c->groups - c->groups_kept; drop > 0; drop--) {
+		float *worst = NULL, least = 0;
+		for (float *group = score; group < score + c->experts; group += n) {
+			float sum = sum_of_two_largest(group, n);
+			if (group[0] == CLOSED)
+				continue;
+			if (!worst || sum <= least) { /* of equal ones the last goes */
+				worst = group;
+				least = sum;
+			}
+		}
+		for (int i = 0; worst && i < n; i++)
+			worst[i] = CLOSED;
+	}
+}
+
+void router_weigh(const struct model_config *c, const float *logits, struct choice *out)
+{
+	float sum = 0;
+
+	for (int i = 0; i < c->topk; i++) {
+		out[i].weight = sigmoid(logits[out[i].expert]);
+		sum += out[i].weight;
+	}
+	for (int i = 0; i < c->topk; i++) {
+		if (c->norm_topk)
+			out[i].weight /= sum + 1e-20f;
+		out[i].weight *= c->routed_scale;
+	}
+}
+
+static int by_expert(const void *a, const void *b)
+{
+	return ((const struct choice *)a)->expert - ((const struct choice *)b)->expert;
+}
+
+void router_choose(const struct model_config *c, const float *logits, const float *bias,
+		   float *score, struct choice *out)
+{
+	for (int i = 0; i < c->experts; i++) {
+		float s = sigmoid(logits[i]) + bias[i];
+		score[i] = s > -FLT_MAX ? s : -FLT_MAX; /* what is not a number loses */
+	}
+	if (c->groups > 1)
+		keep_groups(c, score);
+	for (int i = 0; i < c->topk; i++) {
+		out[i].expert = largest(score, c->experts);
+		score[out[i].expert] = CLOSED;
+	}
+	qsort(out, (size_t)c->topk, sizeof(*out), by_expert);
+	router_weigh(c, logits, out);
+}

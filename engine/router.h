@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The router: which experts a token goes to, and with what weight ("noaux_tc": DeepSeek-V3, arXiv
+ * 2412.19437, 2.1.2). The bias helps to choose and is no part of the weight.
+ */
+#ifndef ENGINE_ROUTER_H
+#define ENGINE_ROUTER_H
+
+#include <stdint.h>
+
+#include "engine/config.h"
+
+struct choice {
+	int32_t expert;
+	float weight;
+};
+
+/* logits and bias [experts]; score [experts] is scratch; out [topk], ascending by expert. Of equal
+ * scores the lower expert (or group) is chosen. */
+void router_choose(const struct model_config *c, const float *logits, const float *bias,
+		   float *score, struct choice *out);
+
+/* The weights of topk experts already chosen (out[i].expert), from the logits alone. */
+void router_weigh(const struct model_config *c, const float *logits, struct choice *out);
+
+#endif

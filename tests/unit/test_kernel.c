@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels of every instruction set that this processor has, against plain C; and the matrix
+ * product: whatever the number of threads and of rows, the same bits.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/compute.h"
+
+static const int sizes[] = { 1,   2,   3,   31,  32,  33,  63,  64,  65,
+			     100, 127, 128, 129, 192, 200, 576, 1000 };
+#define SIZES (sizeof(sizes) / sizeof(sizes[0]))
+#define MOST  1000
+
+static const struct wfmt formats[] = { { W_F32, 0 },  { W_BF16, 0 }, { W_Q8, 32 }, { W_Q8, 64 },
+				       { W_Q8, 128 }, { W_Q4, 32 },  { W_Q4, 64 }, { W_Q4, 128 } };
+#define FORMATS (sizeof(formats) / sizeof(formats[0]))
+
+static uint64_t seed = 1;
+
+static float random_float(void)
+{
+	seed = seed * 6364136223846793005u + 1442695040888963407u;
+	return (float)(int32_t)(seed >> 32) * 0x1p-31f;
+}
+
+static void fill(float *x, int n)
+{
+	for (int i = 0; i < n; i++)
+		x[i] = random_float();
+}
+
+static int same_bits(const float *a, const float *b, size_t n)
+{
+	return memcmp(a, b, n * sizeof(*a)) == 0;
+}
+
+/* Random codes; scales that are ordinary, tiny, huge, negative, infinite or no number. */
+static void *random_matrix(struct wmat *m, struct wfmt f, int rows, int cols)
+{
+	static const uint16_t odd[] = { 0x0000, 0x8000, 0x0001, 0x83ff, 0x03ff, 0x0400,
+					0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e01 };
+	size_t bytes = wfmt_bytes(f, rows, cols);
+	char *base = aligned_alloc(64, (bytes + 63) / 64 * 64);
+
+	assert_non_null(base);
+	for (size_t i = 0; i < bytes; i++)
+		base[i] = (char)(int)(random_float() * 128);
+	for (size_t i = 0; i + 4 <= bytes && f.type == W_F32; i += 4) {
+		float x = random_float();
+		memcpy(base + i, &x, 4);
+	}
+	for (size_t i = 0; i + 2 <= bytes && f.type == W_BF16; i += 2) {
+		uint16_t x = float_to_bf16(random_float());
+		memcpy(base + i, &x, 2);
+	}
+	assert_int_equal(wmat_bind(m, f, rows, cols, base, bytes), 0);
+	for (int i = 0; f.group && i < rows * wfmt_groups(f, cols); i++) {
+		uint16_t scale = i % 3 ? float_to_half(random_float()) : odd[i / 3 % 11];
+		memcpy((char *)base + wfmt_scales_offset(f, rows, cols) + 2 * (size_t)i, &scale, 2);
+	}
+	return base;
+}
+
+/* Bits equal, but any NaN equals any other: hardware chooses among them. */
+static void assert_same_values(const float *a, const float *b, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (!isnan(a[i]) || !isnan(b[i]))
+			assert_memory_equal(&a[i], &b[i], sizeof(*a));
+}
+
+static void dequant_gives_the_bits_of_plain_c(void **state)
+{
+	(void)state;
+	for (const struct kernel_table *const *k = kernel_tables(); *k; k++)
+		for (size_t f = 0; f < FORMATS; f++)
+			for (size_t s = 0; s < SIZES; s++) {
+				struct wmat m;
+				float want[MOST], got[MOST + 1];
+				void *base = random_matrix(&m, formats[f], 7, sizes[s]);
+				for (int r = 0; r < 7; r++) {
+					got[sizes[s]] = 42;
+					dequant_row(&m, r, want);
+					(*k)->dequant(&m, r, got);
+					assert_same_values(want, got, sizes[s]);
+					assert_true(got[sizes[s]] == 42); /* not a float too far */
+				}
+				free(base);
+			}
+}
+
+static void dot_is_right(void **state)
+{
+	float a[MOST], b[MOST];
+
+	(void)state;
+	for (const struct kernel_table *const *k = kernel_tables(); *k; k++)
+		for (size_t s = 0; s < SIZES; s++) {
+			double want = 0, size = 0;
+			fill(a, sizes[s]);
+			fill(b, sizes[s]);
+			for (int i = 0; i < sizes[s]; i++) {
+				want += (double)a[i] * (double)b[i];
+				size += fabs((double)a[i] * (double)b[i]);
+			}
+			assert_true(fabs((*k)->dot(a, b, sizes[s]) - want) <= 1e-6 * size);
+		}
+}
+
+static void dots_give_the_bits_of_dot(void **state)
+{
+	float w[MOST], x[9 * (MOST + 3)], out[9 * 2];
+
+	(void)state;
+	for (const struct kernel_table *const *k = kernel_tables(); *k; k++)
+		for (size_t s = 0; s < SIZES; s++)
+			for (int count = 0; count <= 9; count++) {
+				size_t stride = (size_t)sizes[s] + 3;
+				fill(w, sizes[s]);
+				fill(x, 9 * (sizes[s] + 3));
+				for (int i = 0; i < 18; i++)
+					out[i] = 42;
+				(*k)->dots(w, x, stride, count, sizes[s], out, 2);
+				for (int t = 0; t < 9; t++) {
+					float want = (*k)->dot(w, x + (size_t)t * stride, sizes[s]);
+					assert_true(t < count ? same_bits(&want, &out[2 * t], 1)
+							      : out[2 * t] == 42);
+					assert_true(out[2 * t + 1] == 42);
+				}
+			}
+}
+
+static void axpy_is_right(void **state)
+{
+	float x[MOST], y[MOST + 1], before[MOST];
+
+	(void)state;
+	for (const struct kernel_table *const *k = kernel_tables(); *k; k++)
+		for (size_t s = 0; s < SIZES; s++) {
+			float a = random_float();
+			fill(x, sizes[s]);
+			fill(y, sizes[s]);
+			memcpy(before, y, sizeof(before));
+			y[sizes[s]] = 42;
+			(*k)->axpy(y, a, x, sizes[s]);
+			for (int i = 0; i < sizes[s]; i++) {
+				double want = (double)before[i] + (double)a * (double)x[i];
+				assert_true(fabs(y[i] - want) <=
+					    1.2e-7 * (fabs(want) + fabs((double)a * (double)x[i])));
+			}
+			assert_true(y[sizes[s]] == 42);
+		}
+}
+
+static void bfloat16_gives_the_bits_of_the_widened_vector(void **state)
+{
+	float a[MOST], wide[MOST], y1[MOST], y2[MOST];
+	uint16_t b[MOST];
+
+	(void)state;
+	for (const struct kernel_table *const *k = kernel_tables(); *k; k++)
+		for (size_t s = 0; s < SIZES; s++) {
+			fill(a, sizes[s]);
+			fill(wide, sizes[s]);
+			for (int i = 0; i < sizes[s]; i++) {
+				b[i] = float_to_bf16(wide[i]);
+				wide[i] = bf16_to_float(b[i]);
+			}
+			float want = (*k)->dot(a, wide, sizes[s]),
+			      got = (*k)->dot_bf16(a, b, sizes[s]);
+			assert_true(same_bits(&want, &got, 1));
+			memcpy(y1, a, sizeof(y1));
+			memcpy(y2, a, sizeof(y2));
+			(*k)->axpy(y1, 0.3f, wide, sizes[s]);
+			(*k)->axpy_bf16(y2, 0.3f, b, sizes[s]);
+			assert_true(same_bits(y1, y2, (size_t)sizes[s]));
+		}
+}
+
+static void best_kernel_is_the_last_of_the_list(void **state)
+{
+	const struct kernel_table *const *k = kernel_tables();
+
+	(void)state;
+	assert_non_null(*k);
+	assert_string_equal((*k)->isa, "plain");
+	while (k[1])
+		k++;
+	assert_ptr_equal(*k, kernel());
+	print_message("kernel of this processor: %s\n", kernel()->isa);
+}
+
+#define ROWS 45
+#define X    37
+
+static void matmul_gives_the_same_bits_whatever_the_split(void **state)
+{
+	static float x[X * 300], one[X * ROWS], y[X * ROWS];
+	const int threads[] = { 1, 2, 3, 8 };
+
+	(void)state;
+	for (size_t f = 0; f < FORMATS; f++) {
+		const int cols = f % 2 ? 300 : 257;
+		struct wmat m;
+		void *base = random_matrix(&m, formats[f], ROWS, cols);
+		uint16_t *scales = (uint16_t *)(uintptr_t)m.scales;
+		for (int i = 0; formats[f].group && i < ROWS * wfmt_groups(formats[f], cols); i++)
+			scales[i] = float_to_half(0.01f + 0.01f * random_float());
+		fill(x, X * 300);
+		for (size_t n = 0; n < sizeof(threads) / sizeof(threads[0]); n++) {
+			struct compute c;
+			assert_int_equal(compute_init(&c, threads[n], 300, NULL), 0);
+			for (int t = 0; n == 0 && t < X; t++)
+				matmul(&c, &m, x + (size_t)t * 300, 300, 1, one + (size_t)t * ROWS,
+				       ROWS);
+			memset(y, 0, sizeof(y));
+			matmul(&c, &m, x, 300, X, y, ROWS);
+			assert_true(same_bits(one, y, X * ROWS));
+			memset(y, 0, sizeof(y));
+			matmul_rows(&c, 0, &m, 0, 11, x, 300, X, y, ROWS);
+			matmul_rows(&c, 0, &m, 11, ROWS - 11, x, 300, X, y + 11, ROWS);
+			assert_true(same_bits(one, y, X * ROWS));
+			compute_free(&c);
+		}
+		for (int t = 0; t < X; t++) /* and the right ones */
+			for (int r = 0; r < ROWS; r++) {
+				float row[300];
+				double want = 0;
+				dequant_row(&m, r, row);
+				for (int i = 0; i < cols; i++)
+					want += (double)row[i] *
+						(double)x[(size_t)t * 300 + (size_t)i];
+				assert_true(fabs(one[(size_t)t * ROWS + (size_t)r] - want) < 2e-4);
+			}
+		free(base);
+	}
+}
+
+struct tally {
+	atomic_int done[1000];
+	atomic_int wrong_thread;
+	int threads;
+};
+
+static void count(void *arg, int item, int thread)
+{
+	struct tally *t = arg;
+
+	atomic_fetch_add(&t->done[item], 1);
+	if (thread < 0 || thread >= t->threads)
+		atomic_fetch_add(&t->wrong_thread, 1);
+}
+
+static void every_item_of_a_loop_is_done_once(void **state)
+{
+	static struct tally t;
+	struct pool *p;
+
+	(void)state;
+	for (int threads = 1; threads <= 7; threads += 3) {
+		assert_int_equal(pool_start(threads, &p, NULL), 0);
+		for (int loop = 0; loop < 3000; loop++) {
+			int items = loop % 1000;
+			memset(&t, 0, sizeof(t));
+			t.threads = threads;
+			pool_run(p, items, count, &t);
+			for (int i = 0; i < items; i++)
+				assert_int_equal(atomic_load(&t.done[i]), 1);
+			assert_int_equal(atomic_load(&t.wrong_thread), 0);
+		}
+		pool_stop(p);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(dequant_gives_the_bits_of_plain_c),
+		cmocka_unit_test(dot_is_right),
+		cmocka_unit_test(dots_give_the_bits_of_dot),
+		cmocka_unit_test(axpy_is_right),
+		cmocka_unit_test(bfloat16_gives_the_bits_of_the_widened_vector),
+		cmocka_unit_test(best_kernel_is_the_last_of_the_list),
+		cmocka_unit_test(matmul_gives_the_same_bits_whatever_the_split),
+		cmocka_unit_test(every_item_of_a_loop_is_done_once),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
