@@ -26,7 +26,7 @@ static const char help[] = "usage: coli-engine eval MOUNT -f FILE [options]\n"
 			   "as the model can); every token of a window but its first is predicted. "
 			   "No tokens are added.\n\n"
 			   "  -f FILE         the text; - is standard input\n"
-			   "  --json          print one JSON object: tokens (predicted), nll (nats "
+			   "  --json          print one JSON object: tokens, predicted, nll (nats "
 			   "a token), ppl, windows\n"
 			   "  -q, --quiet     no words on memory\n";
 
@@ -147,9 +147,10 @@ static int report(const struct eval *e, double seconds, char *why)
 	int ok;
 
 	if (e->json) {
-		json_t *o = json_pack("{s:I, s:f, s:f, s:I, s:f}", "tokens",
-				      (json_int_t)e->predicted, "nll", nll, "ppl", exp(nll),
-				      "windows", (json_int_t)e->windows, "seconds", seconds);
+		json_t *o = json_pack("{s:I, s:I, s:I, s:f, s:f, s:f}", "tokens",
+				      (json_int_t)e->total, "predicted", (json_int_t)e->predicted,
+				      "windows", (json_int_t)e->windows, "nll", nll, "ppl",
+				      exp(nll), "seconds", seconds);
 		char *text = o ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
 		json_decref(o);
 		if (!text)

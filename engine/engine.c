@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,9 @@ struct engine {
 	struct compute compute;
 	struct experts *experts;
 	struct forward forward;
-	float *rows; /* [FORWARD_LOGIT_ROWS][vocab], for engine_feed_rows(); NULL until then */
+	float *rows;   /* [FORWARD_LOGIT_ROWS][vocab], for engine_feed_rows(); NULL until then */
+	int32_t *ids;  /* of the first INDEX_REFERENCE_LENGTH positions, for tied rows */
+	int tied_from; /* rows from here on depend on the length of the sequence; INT_MAX: none */
 	int position;
 	int last; /* row of the last token in the last chunk; -1: nothing fed */
 };
@@ -158,7 +161,10 @@ int engine_open(const struct modelfile *file, const struct engine_options *o, st
 		return fail(why, ENOMEM, "no memory to open %s", file->dir);
 	e->file = file;
 	e->last = -1;
-	r = complete(file, o, &e->options, why);
+	e->tied_from = INT_MAX;
+	e->ids = malloc(INDEX_REFERENCE_LENGTH * sizeof(*e->ids));
+	r = e->ids ? complete(file, o, &e->options, why)
+		   : fail(why, ENOMEM, "no memory to open %s", file->dir);
 	if (!r)
 		r = load(e, why);
 	if (r)
@@ -178,6 +184,7 @@ void engine_close(struct engine *e)
 	weights_free(&e->weights);
 	dense_close(&e->dense);
 	free(e->rows);
+	free(e->ids);
 	free(e);
 }
 
@@ -204,6 +211,7 @@ int engine_ctx(const struct engine *e)
 void engine_reset(struct engine *e)
 {
 	e->position = 0;
+	e->tied_from = INT_MAX;
 	e->last = -1;
 }
 
@@ -247,27 +255,53 @@ static int hand_out(struct engine *e, int done, int m, engine_rows_fn *fn, void 
 	return 0;
 }
 
-static int feed(struct engine *e, const int32_t *ids, int n, engine_rows_fn *fn, void *arg,
-		char *why)
+/* Tokens through the layers, chunk by chunk. fn may be NULL. */
+static int run(struct engine *e, const int32_t *ids, int position, int n, engine_rows_fn *fn,
+	       void *arg, char *why)
 {
 	/* One token is the ordinary case of decoding: nothing to report. */
 	const struct progress *progress = n > 1 ? e->options.progress : NULL;
-	int r = check_tokens(e, ids, n, why), m = 0;
+	int r = 0, m = 0;
 
-	if (r)
-		return r;
-	e->last = -1;
 	for (int done = 0; done < n && !r; done += m) {
 		m = n - done < e->options.chunk ? n - done : e->options.chunk;
-		r = forward_run(&e->forward, ids + done, e->position + done, m, progress, done, n,
+		r = forward_run(&e->forward, ids + done, position + done, m, progress, done, n,
 				why);
 		if (!r && fn)
 			r = hand_out(e, done, m, fn, arg, why);
 	}
+	e->last = r ? -1 : m - 1;
+	return r;
+}
+
+/* Rows whose keys were decided by a tie are what they are only for one length of the sequence
+ * (indexer.h): they are computed anew, so that a context is the same however it was fed. */
+static int run_tied_again(struct engine *e, char *why)
+{
+	int from = e->tied_from;
+
+	if (from >= e->position || e->position > INDEX_REFERENCE_LENGTH)
+		return 0;
+	return run(e, e->ids + from, from, e->position - from, NULL, NULL, why);
+}
+
+static int feed(struct engine *e, const int32_t *ids, int n, engine_rows_fn *fn, void *arg,
+		char *why)
+{
+	int r = check_tokens(e, ids, n, why), length = e->position + n;
+
 	if (r)
 		return r;
-	e->position += n;
-	e->last = m - 1;
+	e->last = -1;
+	forward_expect(&e->forward, length);
+	r = run_tied_again(e, why);
+	r = r ? r : run(e, ids, e->position, n, fn, arg, why);
+	if (r)
+		return r;
+	for (int i = e->position; i < length && i < INDEX_REFERENCE_LENGTH; i++)
+		e->ids[i] = ids[i - e->position];
+	e->tied_from = length <= INDEX_REFERENCE_LENGTH ? e->forward.sets.tied_from : INT_MAX;
+	e->position = length;
 	return 0;
 }
 

@@ -78,9 +78,9 @@ int engine_feed(struct engine *e, const int32_t *ids, int n, char *why);
  * number. */
 int engine_logits(struct engine *e, float *logits, char *why);
 
-/* engine_feed() that hands out the logits after every one of the n tokens: rows first .. first +
- * count
- * - 1 of them in order, [count][vocab], valid during the call only. */
+/* engine_feed() that hands out the logits after every one of the n tokens: rows first ..
+ * first + count - 1 of them in order, [count][vocab], valid during the call only. They are those
+ * of the sequence as it is at the end of the feed (indexer.h, INDEX_REFERENCE_LENGTH). */
 typedef void engine_rows_fn(void *arg, int first, int count, const float *logits);
 int engine_feed_rows(struct engine *e, const int32_t *ids, int n, engine_rows_fn *fn, void *arg,
 		     char *why);

@@ -5,6 +5,7 @@
 #include "engine/forward.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,8 @@ static void lay_out_attention(struct attention_work *w, const struct model_confi
 	w->index.weight = arena_take(a, n * (size_t)c->index_heads, f);
 	w->index.key = arena_take(a, n * (size_t)c->index_dim, f);
 	w->index.score = arena_take(a, (size_t)ctx, f);
+	w->index.items = arena_take(a, (size_t)min_int(ctx, INDEX_REFERENCE_LENGTH),
+				    sizeof(struct topk_item));
 }
 
 static void lay_out(struct forward *f, const struct model_config *c, int ctx, int chunk,
@@ -123,6 +126,12 @@ static int layer(struct forward *f, int n, int position, int m, char *why)
 	for (int i = 0; i < m; i += ATTENTION_ROWS)
 		dense_layer(f, l, f->h + (size_t)i * hidden, min_int(m - i, ATTENTION_ROWS));
 	return 0;
+}
+
+void forward_expect(struct forward *f, int length)
+{
+	f->sets.length = length;
+	f->sets.tied_from = INT_MAX;
 }
 
 int forward_run(struct forward *f, const int32_t *ids, int position, int m,

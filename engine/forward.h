@@ -41,6 +41,10 @@ size_t forward_bytes(const struct model_config *c, int ctx, int chunk, int threa
 int forward_init(struct forward *f, int ctx, int chunk, enum kv_type kv, char *why);
 void forward_free(struct forward *f); /* a zeroed one is fine */
 
+/* Before the runs of one feed: how many tokens the sequence has when they are done. Afterwards
+ * sets.tied_from is the lowest position whose keys depend on that number; INT_MAX: none. */
+void forward_expect(struct forward *f, int length);
+
 /* m <= chunk valid tokens at positions position .. position + m - 1 < ctx. What earlier calls left
  * at lower positions is what they attend to. done and total: tokens, for the progress of a long
  * prompt. 0 or negative errno with the sentence. */

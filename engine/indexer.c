@@ -10,43 +10,6 @@
 #include "engine/norm.h"
 #include "engine/rope.h"
 
-/* Maps floats to integers of the same order; both zeros to one. */
-static uint32_t order_of(float f)
-{
-	union {
-		float f;
-		uint32_t u;
-	} x = { .f = f == 0 ? 0 : f };
-
-	return x.u & 0x80000000u ? ~x.u : x.u | 0x80000000u;
-}
-
-/* Radix selection: the k-th largest is found byte by byte from histograms, in four passes however
- * the scores are spread; then one pass in ascending order takes what lies above it, and as many
- * equal ones as are missing. */
-void index_select(const float *score, int n, int k, int32_t *out)
-{
-	uint32_t prefix = 0, mask = 0;
-	int left = k; /* still to be found among those that begin with prefix */
-
-	for (int shift = 24; shift >= 0; shift -= 8) {
-		int histogram[256] = { 0 }, byte = 255;
-		for (int i = 0; i < n; i++) {
-			uint32_t u = order_of(score[i]);
-			histogram[u >> shift & 255] += (u & mask) == prefix;
-		}
-		while (byte > 0 && histogram[byte] < left)
-			left -= histogram[byte--];
-		prefix |= (uint32_t)byte << shift;
-		mask |= 0xffu << shift;
-	}
-	for (int i = 0, taken = 0; i < n && taken < k; i++) {
-		uint32_t u = order_of(score[i]);
-		if (u > prefix || (u == prefix && left-- > 0))
-			out[taken++] = i;
-	}
-}
-
 static void append_keys(const struct compute *cp, const struct model_config *c,
 			const struct attention_weights *w, struct kvcache *kv,
 			const struct index_task *t, struct index_work *work)
@@ -132,7 +95,11 @@ void indexer_run(const struct compute *cp, const struct model_config *c,
 		compute_run(cp, (double)visible * c->index_heads * c->index_dim,
 			    (visible + SCORE_KEYS - 1) / SCORE_KEYS, score_item, &s);
 		sets->count[row] = c->index_topk;
-		index_select(work->score, visible, c->index_topk,
-			     sets->item + (size_t)row * (size_t)c->index_topk);
+		bool tied = topk_select(
+			work->score, visible, sets->length, c->index_topk,
+			sets->length <= INDEX_REFERENCE_LENGTH ? TIES_REFERENCE : TIES_LOWER_INDEX,
+			work->items, sets->item + (size_t)row * (size_t)c->index_topk);
+		if (tied && t->position + i < sets->tied_from)
+			sets->tied_from = t->position + i;
 	}
 }

@@ -16,7 +16,15 @@
 
 #include "engine/compute.h"
 #include "engine/kvcache.h"
+#include "engine/topk.h"
 #include "engine/weights.h"
+
+/* Where the edge of a set falls among equal scores, sequences of up to this many tokens follow the
+ * reference (topk.h), in which a query's set then depends on how long the sequence is; longer ones
+ * take the lower index. No real model comes to the first case (GLM-5.2 keeps 2,048 keys): it is
+ * there because small models with few indexer heads tie often, and are what correctness is tested
+ * with. */
+#define INDEX_REFERENCE_LENGTH 1024
 
 /* The keys that each query of a chunk attends to; written on full layers, used there and on the
  * layers after it that share. */
@@ -24,13 +32,16 @@ struct index_sets {
 	int topk;
 	int32_t *count; /* [rows]; 0: all that the query can see */
 	int32_t *item;  /* [rows][topk], ascending; NULL if the context never exceeds topk */
+	int length;     /* tokens that the whole sequence has when this feed is done */
+	int tied_from;  /* lowest position so far whose set had its edge among equals */
 };
 
 struct index_work {
-	float *query;  /* [rows][index_heads][index_dim] */
-	float *weight; /* [rows][index_heads] */
-	float *key;    /* [rows][index_dim] */
-	float *score;  /* [ctx] */
+	float *query;            /* [rows][index_heads][index_dim] */
+	float *weight;           /* [rows][index_heads] */
+	float *key;              /* [rows][index_dim] */
+	float *score;            /* [ctx] */
+	struct topk_item *items; /* [min(ctx, INDEX_REFERENCE_LENGTH)] */
 };
 
 /* m queries at positions position .. position + m - 1, rows first .. of the sets. x [m][hidden]:
@@ -44,8 +55,5 @@ struct index_task {
 void indexer_run(const struct compute *cp, const struct model_config *c,
 		 const struct attention_weights *w, struct kvcache *kv,
 		 const struct index_task *task, struct index_work *work, struct index_sets *sets);
-
-/* The k largest of n scores (k <= n), of equal ones those that come first; out ascending. */
-void index_select(const float *score, int n, int k, int32_t *out);
 
 #endif

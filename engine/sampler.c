@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "engine/fail.h"
-#include "engine/indexer.h"
+#include "engine/topk.h"
 
 struct candidate {
 	int32_t id;
@@ -122,7 +122,7 @@ static double gather(struct sampler *s, float largest, int k, bool sorted)
 {
 	double sum = 0;
 
-	index_select(s->logits, s->vocab, k, s->ids);
+	topk_select(s->logits, s->vocab, s->vocab, k, TIES_LOWER_INDEX, NULL, s->ids);
 	for (int i = 0; i < k; i++) {
 		double x = ((double)s->logits[s->ids[i]] - (double)largest) / s->o.temperature;
 		s->candidates[i] = (struct candidate){ s->ids[i], exp(x) };

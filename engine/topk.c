@@ -10,6 +10,7 @@
  */
 #include "engine/topk.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -181,6 +182,7 @@ bool topk_select(const float *score, int visible, int length, int k, enum topk_t
 		 struct topk_item *work, int32_t *out)
 {
 	int equal, all = 0, taken = 0;
+	assert(k >= 1 && k <= visible && visible <= length);
 	uint32_t edge = find_edge(score, visible, k, &equal);
 
 	for (int i = 0; i < visible; i++)

@@ -165,7 +165,7 @@ holds "$WORK/j" 'len(o["ids"]) == 4095 or o["stop"] == "eos"'
 section 'eval'
 if [ -z "${SANITIZE:-}" ]; then
 	coli-engine eval "$D" -f "$tale/held-out.txt" --ctx 256 --json >"$WORK/j"
-	holds "$WORK/j" 'o["tokens"] == e["held_out"]["predicted"] and o["windows"] == 24'
+	holds "$WORK/j" 'o["tokens"] == e["held_out"]["tokens"] and o["predicted"] == e["held_out"]["predicted"] and o["windows"] == 24'
 	holds "$WORK/j" 'abs(o["nll"] - e["held_out"]["nll"]) < 1e-4 and abs(o["ppl"] - math.exp(o["nll"])) < 1e-6'
 fi
 head -c 3000 "$tale/held-out.txt" >"$WORK/some"

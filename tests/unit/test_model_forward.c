@@ -77,11 +77,15 @@ static void run(struct engine *e, int piece, float *out)
 	}
 }
 
+/* All rows of a context that was fed at once, and the last row of one that was fed in pieces: rows
+ * before it were handed out while the sequence was shorter, and a tie in the indexer may have been
+ * decided otherwise then (indexer.h). */
 static void check_format(struct wfmt fmt, enum kv_type kv)
 {
 	static float want[TOKENS * TINY_VOCAB], got[TOKENS * TINY_VOCAB];
 	const int threads[] = { 1, 2, 5 }, chunks[] = { 1, 2, 7, 33, TINY_CTX },
-		  pieces[] = { TOKENS, 1, 9 };
+		  pieces[] = { 1, 9 };
+	const size_t last = (size_t)(TOKENS - 1) * TINY_VOCAB;
 	struct model m;
 
 	make(&m, fmt);
@@ -91,10 +95,14 @@ static void check_format(struct wfmt fmt, enum kv_type kv)
 	for (int t = 0; t < 3; t++)
 		for (int c = 0; c < 5; c++) {
 			struct engine *e = open_engine(&m, threads[t], chunks[c], kv);
-			for (int p = 0; p < 3; p++) {
+			memset(got, 0, sizeof(got));
+			run(e, TOKENS, got);
+			assert_memory_equal(want, got, sizeof(want));
+			for (int p = 0; p < 2; p++) {
 				memset(got, 0, sizeof(got));
 				run(e, pieces[p], got);
-				assert_memory_equal(want, got, sizeof(want));
+				assert_memory_equal(want + last, got + last,
+						    TINY_VOCAB * sizeof(float));
 			}
 			engine_close(e);
 		}

@@ -80,6 +80,8 @@ static void lower_index(void **state)
 				score[i] *= (float)next() * 1e-3f;
 			if (score[i] == 0 && next() % 2)
 				score[i] = -0.0f;
+			if (next() % 40 == 0)
+				score[i] = next() % 2 ? INFINITY : -INFINITY;
 		}
 		for (int i = 0; i < n; i++) {
 			int before = 0;

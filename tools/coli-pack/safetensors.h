@@ -4,7 +4,7 @@
  *
  *	8 bytes    length N of the header, little-endian
  *	N bytes    JSON: {"name": {"dtype": "BF16", "shape": [r, c], "data_offsets": [from, to]},
- *...} the rest   the tensors, row-major, at these offsets from the end of the header
+ * ...} the rest   the tensors, row-major, at these offsets from the end of the header
  *
  * Source of the format: the README of huggingface/safetensors. As there, the tensors must fill the
  * rest exactly: no overlap, no gap, nothing behind the last. "__metadata__" is ignored.
