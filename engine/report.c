@@ -115,7 +115,9 @@ void report_lines(const struct run_report *r)
 {
 	const struct generation *g = r->g;
 
-	fprintf(stderr, "prompt   %d tokens in %.2f s (%.1f tokens/s), first token after %.2f s\n",
+	/* Off the last line of the text, which on a terminal stands just before. */
+	fprintf(stderr,
+		"\nprompt   %d tokens in %.2f s (%.1f tokens/s), first token after %.2f s\n",
 		g->prompt_n, g->prompt_s, report_rate(g->prompt_n, g->prompt_s), g->first_s);
 	fprintf(stderr, "made     %d tokens in %.2f s", g->made, g->decode_s);
 	if (g->made > 1)

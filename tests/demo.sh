@@ -28,9 +28,12 @@ trap 'exit 143' TERM
 # Shows a command as it would be typed, then runs it.
 show()
 {
-	local line="$*"
-	line=${line//$work/\$WORK}
-	printf '\n$ %s\n' "${line//$root\//}"
+	local word line='$'
+	for word; do
+		case $word in *' '*) word="'$word'" ;; esac
+		line+=" ${word//$work/\$WORK}"
+	done
+	printf '\n%s\n' "${line//$root\//}"
 	"$@"
 }
 
@@ -40,7 +43,7 @@ echo 'trained on public-domain fairy tales, on its way from checkpoint to text.'
 show coli-pack "$root/tests/data/tale-moe" "$work/tale"
 show expertfs --memory 12M "$work/tale" "$mnt"
 show ls "$mnt" "$mnt/experts" | head -n 20
-show coli-engine run "$mnt" -p 'Once upon a time there was a king' -n 160 --temp 0.7 --top-p 0.9 --seed 5
+show coli-engine run "$mnt" -p 'Once upon a time there was a king' -n 150 --temp 0.6 --top-p 0.9 --seed 8
 echo
 show expertctl stats "$mnt"
 show umount "$mnt"
