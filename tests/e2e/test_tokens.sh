@@ -51,7 +51,7 @@ for store in one three; do
 	for mode in passthrough direct; do
 		for memory in 0 1200K 3M 100M; do
 			mount_store "$WORK/$store" "$MNT" --mode $mode --memory $memory
-			for again in first second; do
+			for _ in first second; do
 				run "$MNT" "$WORK/out.json"
 				same "$WORK/out.json" $mode
 			done

@@ -99,8 +99,7 @@ static void damaged_rows_are_refused(void **state)
 		"UPDATE extents SET length = 9223372036854775807 WHERE expert = 1 AND part = 1",
 		"UPDATE extents SET length = 0 WHERE expert = 1 AND part = 1",
 		"UPDATE extents SET length = 1000 WHERE expert = 1 AND part = 1",
-		"UPDATE extents SET length = 1000 WHERE layer = 4 AND expert = 2 AND part = 1 AND "
-		"copy = 1",
+		"UPDATE extents SET length = 1000 WHERE layer = 4 AND copy = 1 AND part = 1",
 		"UPDATE extents SET expert_offset = 4096 WHERE expert = 1 AND part = 1",
 		"UPDATE extents SET expert_bytes = 9000 WHERE expert = 1",
 		"UPDATE extents SET expert_bytes = 20000 WHERE expert = 1 AND copy = 1",
