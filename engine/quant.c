@@ -172,8 +172,8 @@ static inline __attribute__((always_inline)) float search_q4(const float *x, int
 			   0x1.8p23f, 0x1.8p23f, 0x1.8p23f, 0x1.8p23f };
 	float best = -1, scale = 0;
 
-	for (float reach = 6.75f; reach <= 9.25f; reach += 0.25f) {
-		float inv = -reach / max, sxl = 0, sll = 0;
+	for (int step = 27; step <= 37; step++) { /* 6.75 to 9.25 */
+		float inv = -0.25f * (float)step / max, sxl = 0, sll = 0;
 		v8 xl = { 0 }, ll = { 0 };
 		for (int i = 0; i < n; i += 8) {
 			v8 w, l;

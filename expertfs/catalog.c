@@ -337,7 +337,8 @@ enum {
 
 /* What the rows so far came to. */
 struct row_state {
-	uint32_t extents;
+	struct store_expert *expert; /* of the last row; NULL before the first, like the next */
+	struct extent *last, *next;
 	int64_t part; /* of the last row */
 };
 
@@ -360,42 +361,43 @@ static bool row_sound(const struct store *s, const int64_t v[X_COLUMNS])
 }
 
 /* True if the extents so far end with a whole copy of an expert (or there are none). */
-static bool ends_whole(const struct store *s, const struct row_state *r)
+static bool ends_whole(const struct row_state *r)
 {
-	const struct extent *last = r->extents ? &s->extent[r->extents - 1] : NULL;
-
-	return !last || last->expert_offset + last->length == s->expert[s->experts - 1].bytes;
+	return !r->expert || !r->last ||
+	       r->last->expert_offset + r->last->length == r->expert->bytes;
 }
 
 /* Adds one row, sorted by layer, expert, copy, part. Copies and parts are numbered from 0 without
  * gaps, and the parts of a copy follow each other from the expert's first byte to its last. */
 static bool add_row(struct store *s, struct row_state *r, const int64_t v[X_COLUMNS])
 {
-	struct store_expert *e = s->experts ? &s->expert[s->experts - 1] : NULL;
-	const struct extent *last = r->extents ? &s->extent[r->extents - 1] : NULL;
-	bool same = e && e->layer == v[X_LAYER] && e->expert == v[X_EXPERT];
-	bool goes_on = same && last && last->copy == v[X_COPY];
+	struct store_expert *e = r->expert;
+	const struct extent *last = r->last;
+	bool same = e && last && e->layer == v[X_LAYER] && e->expert == v[X_EXPERT];
+	bool goes_on = same && last->copy == v[X_COPY];
 
 	if (!row_sound(s, v) || (same && e->bytes != (uint64_t)v[X_BYTES]) ||
 	    v[X_PART] != (goes_on ? r->part + 1 : 0) ||
 	    (uint64_t)v[X_AT] != (goes_on ? last->expert_offset + last->length : 0))
 		return false;
-	if (!goes_on && (v[X_COPY] != (same ? last->copy + 1 : 0) || !ends_whole(s, r)))
+	if (!goes_on && (v[X_COPY] != (same ? last->copy + 1 : 0) || !ends_whole(r)))
 		return false;
 	if (!same) {
 		e = &s->expert[s->experts++];
 		*e = (struct store_expert){ .layer = (uint16_t)v[X_LAYER],
 					    .expert = (uint16_t)v[X_EXPERT],
-					    .extent = &s->extent[r->extents],
+					    .extent = r->next,
 					    .bytes = (uint64_t)v[X_BYTES] };
+		r->expert = e;
 	}
-	s->extent[r->extents++] = (struct extent){ .offset = (uint64_t)v[X_OFFSET],
-						   .length = (uint64_t)v[X_LENGTH],
-						   .expert_offset = (uint64_t)v[X_AT],
-						   .check = (uint64_t)v[X_CHECK],
-						   .drive = (uint16_t)v[X_DRIVE],
-						   .copy = (uint16_t)v[X_COPY] };
+	*r->next = (struct extent){ .offset = (uint64_t)v[X_OFFSET],
+				    .length = (uint64_t)v[X_LENGTH],
+				    .expert_offset = (uint64_t)v[X_AT],
+				    .check = (uint64_t)v[X_CHECK],
+				    .drive = (uint16_t)v[X_DRIVE],
+				    .copy = (uint16_t)v[X_COPY] };
 	e->extents++;
+	r->last = r->next++;
 	r->part = v[X_PART];
 	return true;
 }
@@ -426,10 +428,11 @@ static int load_extents(sqlite3 *db, struct store *s, const char *path, char *wh
 	bool sound = true;
 	int rc = count_extents(db, path, &n, why);
 
-	if (rc)
+	if (rc || n < 1)
 		return rc;
 	s->expert = calloc((size_t)n, sizeof(*s->expert));
 	s->extent = calloc((size_t)n, sizeof(*s->extent));
+	r.next = s->extent;
 	if (!s->expert || !s->extent)
 		return fail(why, ENOMEM, "out of memory for %" PRId64 " extents", n);
 	rc = sqlite3_prepare_v2(db, rows, -1, &st, NULL);
@@ -442,7 +445,7 @@ static int load_extents(sqlite3 *db, struct store *s, const char *path, char *wh
 	}
 	rc = rc == SQLITE_ROW ? 0 : sql_fail(db, rc, path, why);
 	sqlite3_finalize(st);
-	if (!rc && (!sound || !ends_whole(s, &r)))
+	if (!rc && (!sound || !ends_whole(&r)))
 		rc = fail(why, EBADMSG,
 			  "%s: the extents of expert %" PRId64 "/%" PRId64 " do not fit together",
 			  path, v[X_LAYER], v[X_EXPERT]);

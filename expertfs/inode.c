@@ -163,7 +163,7 @@ static bool entry_of_root(uint64_t i, char *name, uint64_t *ino)
 
 	if (i >= sizeof(names) / sizeof(*names))
 		return false;
-	strcpy(name, names[i]);
+	snprintf(name, NAME_ROOM, "%s", names[i]);
 	*ino = NODE_MODEL + i;
 	return true;
 }
@@ -173,7 +173,7 @@ bool inode_entry(const struct inode_table *t, uint64_t dir_ino, const struct nod
 {
 	if (i < 2) {
 		bool below = dir->kind == NODE_LAYER;
-		strcpy(name, i ? ".." : ".");
+		snprintf(name, NAME_ROOM, "%s", i ? ".." : ".");
 		*ino = i == 0 ? dir_ino : below ? (uint64_t)NODE_EXPERTS : (uint64_t)NODE_ROOT;
 		return true;
 	}
@@ -182,19 +182,19 @@ bool inode_entry(const struct inode_table *t, uint64_t dir_ino, const struct nod
 	case NODE_ROOT:
 		return entry_of_root(i, name, ino);
 	case NODE_CONTROL:
-		strcpy(name, "stats.json");
+		snprintf(name, NAME_ROOM, "stats.json");
 		*ino = NODE_STATS;
 		return i == 0;
 	case NODE_EXPERTS:
 		if (i >= t->layers)
 			return false;
-		sprintf(name, "%03u", t->layer[i].number);
+		snprintf(name, NAME_ROOM, "%03u", t->layer[i].number);
 		*ino = INO_LAYER + t->layer[i].number;
 		return true;
 	case NODE_LAYER:
 		if (i >= dir->count)
 			return false;
-		sprintf(name, "%03u", t->store->expert[dir->index + i].expert);
+		snprintf(name, NAME_ROOM, "%03u", t->store->expert[dir->index + i].expert);
 		*ino = INO_EXPERT + dir->index + i;
 		return true;
 	default:

@@ -48,7 +48,8 @@ void inode_table_free(struct inode_table *t);
 bool inode_node(const struct inode_table *t, uint64_t ino, struct node *out);
 /* The inode of name in a folder; 0 if there is none. */
 uint64_t inode_lookup(const struct inode_table *t, const struct node *dir, const char *name);
-/* Entry number i of a folder ("." is 0, ".." is 1): its name (at least 32 bytes) and inode. False
+#define NAME_ROOM 32 /* bytes that any name in the mount fits into */
+/* Entry number i of a folder ("." is 0, ".." is 1): its name (NAME_ROOM bytes) and inode. False
  * after the last. */
 bool inode_entry(const struct inode_table *t, uint64_t dir_ino, const struct node *dir, uint64_t i,
 		 char *name, uint64_t *ino);

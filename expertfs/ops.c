@@ -123,7 +123,7 @@ static void list_folder(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, 
 {
 	struct fs *fs = fs_of(req);
 	struct node dir, n;
-	char name[32], *buf = malloc(size);
+	char name[NAME_ROOM], *buf = malloc(size);
 	size_t used = 0;
 	uint64_t child;
 

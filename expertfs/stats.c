@@ -26,71 +26,96 @@ static json_t *path_json(const char *path)
 	return j;
 }
 
-static json_t *memory_json(const struct fs *fs, const struct hotstore_stats *h)
+/* NULL objects and values that could not be allocated are left out (jansson passes NULL on). */
+static void put(json_t *o, const char *key, uint64_t v)
 {
-	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:b}", "budget", (json_int_t)fs->budget.total,
-			 "used", (json_int_t)(fs->budget.fixed + h->policy.used), "fixed",
-			 (json_int_t)fs->budget.fixed, "capacity", (json_int_t)fs->budget.capacity,
-			 "slots", (json_int_t)fs->budget.slots, "huge_pages",
-			 backing_source_huge(fs->source));
+	json_object_set_new(o, key, json_integer((json_int_t)v));
 }
 
-static json_t *drives_json(const struct fs *fs, uint64_t *bytes)
+static json_t *memory_json(const struct fs *fs, const struct hotstore_stats *h)
 {
-	json_t *list = json_array();
+	json_t *o = json_object();
 
-	*bytes = 0;
-	for (uint32_t i = 0; i < fs->store->drives; i++) {
-		struct drive_stats d;
-		json_t *one;
-		drive_stats(fs->drive[i], &d);
-		*bytes += d.bytes;
-		one = json_pack("{s:o,s:I,s:I,s:I,s:I}", "path",
-				path_json(drive_path(fs->drive[i])), "bytes_read",
-				(json_int_t)d.bytes, "reads", (json_int_t)d.reads, "errors",
-				(json_int_t)d.errors, "in_flight", (json_int_t)d.in_flight);
-		if (one && d.busy_ns)
-			json_object_set_new(one, "gb_per_s",
-					    json_real((double)d.bytes / (double)d.busy_ns));
-		json_array_append_new(list, one);
-	}
-	return list;
+	put(o, "budget", fs->budget.total);
+	put(o, "used", fs->budget.fixed + h->policy.used);
+	put(o, "fixed", fs->budget.fixed);
+	put(o, "capacity", fs->budget.capacity);
+	put(o, "slots", fs->budget.slots);
+	json_object_set_new(o, "huge_pages", json_boolean(backing_source_huge(fs->source)));
+	return o;
+}
+
+static json_t *experts_json(const struct fs *fs, const struct hotstore_stats *h)
+{
+	json_t *o = json_object();
+
+	put(o, "total", fs->store->experts);
+	put(o, "resident", h->resident);
+	put(o, "held", h->held);
+	put(o, "loading", h->loading);
+	return o;
+}
+
+static json_t *drive_json(struct drive *drive, uint64_t *bytes)
+{
+	json_t *o = json_object();
+	struct drive_stats d;
+
+	drive_stats(drive, &d);
+	*bytes += d.bytes;
+	json_object_set_new(o, "path", path_json(drive_path(drive)));
+	put(o, "bytes_read", d.bytes);
+	put(o, "reads", d.reads);
+	put(o, "errors", d.errors);
+	put(o, "in_flight", d.in_flight);
+	if (d.busy_ns)
+		json_object_set_new(o, "gb_per_s", json_real((double)d.bytes / (double)d.busy_ns));
+	return o;
+}
+
+static json_t *all_json(const struct fs *fs, const struct hotstore_stats *h, double uptime)
+{
+	json_t *o = json_object(), *drives = json_array();
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < fs->store->drives; i++)
+		json_array_append_new(drives, drive_json(fs->drive[i], &bytes));
+	put(o, "version", 1);
+	json_object_set_new(o, "store", path_json(fs->store->dir));
+	json_object_set_new(o, "mode", json_string(fs->passthrough ? "passthrough" : "direct"));
+	json_object_set_new(o, "io",
+			    json_string(drive_uses_uring(fs->drive[0]) ? "io_uring" : "threads"));
+	json_object_set_new(o, "policy", json_string(fs->policy));
+	json_object_set_new(o, "uptime_s", json_real(uptime));
+	json_object_set_new(o, "memory", memory_json(fs, h));
+	json_object_set_new(o, "experts", experts_json(fs, h));
+	put(o, "opens", h->opens);
+	put(o, "hits", h->hits);
+	put(o, "misses", h->misses);
+	put(o, "unkept", h->unkept);
+	json_object_set_new(o, "hit_rate",
+			    json_real(h->opens ? (double)h->hits / (double)h->opens : 0));
+	put(o, "bytes_read", bytes);
+	json_object_set_new(o, "load_ms",
+			    json_pack("{s:f,s:f,s:f}", "p50", h->load_ms_p50, "p95", h->load_ms_p95,
+				      "p99", h->load_ms_p99));
+	put(o, "evictions", h->policy.evictions);
+	put(o, "errors", h->errors);
+	json_object_set_new(o, "drives", drives);
+	return o;
 }
 
 char *fs_stats_json(const struct fs *fs)
 {
 	struct hotstore_stats h;
 	struct timespec t;
-	uint64_t bytes;
-	json_t *drives = drives_json(fs, &bytes), *all;
-	double uptime;
+	json_t *all;
 	char *text;
 
 	hotstore_stats(fs->hot, &h);
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	uptime = (double)t.tv_sec + (double)t.tv_nsec * 1e-9 - (double)fs->started_ns * 1e-9;
-	all = json_pack("{s:i,s:o,s:s,s:s,s:s,s:f}", "version", 1, "store",
-			path_json(fs->store->dir), "mode",
-			fs->passthrough ? "passthrough" : "direct", "io",
-			drive_uses_uring(fs->drive[0]) ? "io_uring" : "threads", "policy",
-			fs->policy, "uptime_s", uptime);
-	json_object_set_new(all, "memory", memory_json(fs, &h));
-	json_object_set_new(all, "experts",
-			    json_pack("{s:I,s:I,s:I,s:I}", "total", (json_int_t)fs->store->experts,
-				      "resident", (json_int_t)h.resident, "held",
-				      (json_int_t)h.held, "loading", (json_int_t)h.loading));
-	json_object_update_new(all,
-			       json_pack("{s:I,s:I,s:I,s:I,s:f}", "opens", (json_int_t)h.opens,
-					 "hits", (json_int_t)h.hits, "misses", (json_int_t)h.misses,
-					 "unkept", (json_int_t)h.unkept, "hit_rate",
-					 h.opens ? (double)h.hits / (double)h.opens : 0.0));
-	json_object_set_new(all, "bytes_read", json_integer((json_int_t)bytes));
-	json_object_set_new(all, "load_ms",
-			    json_pack("{s:f,s:f,s:f}", "p50", h.load_ms_p50, "p95", h.load_ms_p95,
-				      "p99", h.load_ms_p99));
-	json_object_set_new(all, "evictions", json_integer((json_int_t)h.policy.evictions));
-	json_object_set_new(all, "errors", json_integer((json_int_t)h.errors));
-	json_object_set_new(all, "drives", drives);
+	all = all_json(fs, &h,
+		       (double)t.tv_sec + (double)t.tv_nsec * 1e-9 - (double)fs->started_ns * 1e-9);
 	text = json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
 	json_decref(all);
 	return text;
