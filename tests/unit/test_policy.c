@@ -1,285 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cache policies: random operations against a slow and obvious model, traces whose result is known,
- * and the things that the contract of policy.h promises one by one.
+ * Cache policies: what policy.h promises, point by point and of every policy, and event-atomic
+ * replay against traces whose result is known. What each policy decides is in test_policy_lists.c
+ * and test_policy_scores.c.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/unit/policy_model.h"
+
 #include <time.h>
-#include <cmocka.h>
 
-#include "cachepolicy/policy.h"
+/* All policies, and some with parameters. Each test takes them in turn. */
+static const char *specs[64];
 
-#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
-
-static struct cp_cache *new_cache(const char *name, uint64_t capacity, uint32_t layers,
-				  uint32_t experts)
+static void collect_specs(void)
 {
-	struct cp_config cfg = { .capacity = capacity, .layers = layers, .experts = experts };
-	struct cp_cache *c = NULL;
+	size_t n = 0;
 
-	assert_non_null(cp_policy_find(name));
-	assert_int_equal(cp_create(cp_policy_find(name), &cfg, &c), 0);
-	return c;
+	for (const char *const *name = cp_policy_names(); *name; name++)
+		specs[n++] = *name;
+	specs[n++] = "lfru:weight=1,half_life=2";
+	specs[n++] = "quota:arc";
+	specs[n++] = "quota:lfru:weight=0";
 }
 
-/* xorshift64*: the same sequence everywhere. */
-static uint64_t random_state;
-
-static uint32_t rnd(uint32_t below)
-{
-	random_state ^= random_state >> 12;
-	random_state ^= random_state << 25;
-	random_state ^= random_state >> 27;
-	return (uint32_t)((random_state * 2685821657736338717ull) >> 33) % below;
-}
-
-/* -- the model: LRU as one would say it, with linear searches
- * -------------------------------------- */
-
-#define MODEL_MAX 64
-
-struct model {
-	uint32_t layers, experts;
-	uint64_t capacity, clock;
-	uint64_t bytes[MODEL_MAX]; /* 0: not resident */
-	uint64_t stamp[MODEL_MAX]; /* time of the last use */
-	uint32_t pins[MODEL_MAX];
-	bool member[MODEL_MAX];
-	struct cp_stats counts;
-};
-
-static uint64_t model_used(const struct model *m)
-{
-	uint64_t used = 0;
-
-	for (size_t i = 0; i < MODEL_MAX; i++)
-		used += m->bytes[i];
-	return used;
-}
-
-static bool model_index(const struct model *m, cp_key key, size_t *i)
-{
-	*i = (size_t)(key >> 16) * m->experts + (key & 0xffff);
-	return key >> 16 < m->layers && (key & 0xffff) < m->experts;
-}
-
-/* Resident, not pinned, (no) member; the one with the oldest stamp, or MODEL_MAX. */
-static size_t model_oldest(const struct model *m, bool member)
-{
-	size_t oldest = MODEL_MAX;
-
-	for (size_t i = 0; i < MODEL_MAX; i++)
-		if (m->bytes[i] && !m->pins[i] && m->member[i] == member &&
-		    (oldest == MODEL_MAX || m->stamp[i] < m->stamp[oldest]))
-			oldest = i;
-	return oldest;
-}
-
-static void model_event(struct model *m, const struct cp_use *uses, size_t n)
-{
-	size_t i;
-
-	/* The members of the event before were in use until now. */
-	while ((i = model_oldest(m, true)) != MODEL_MAX) {
-		m->stamp[i] = ++m->clock;
-		m->member[i] = false;
-	}
-	memset(m->member, 0, sizeof(m->member));
-	m->counts.events++;
-	for (size_t k = 0; k < n; k++) {
-		if (!model_index(m, uses[k].key, &i) || m->member[i])
-			continue;
-		m->member[i] = true;
-		m->counts.uses++;
-		if (m->bytes[i]) {
-			m->counts.hits++;
-			m->stamp[i] = ++m->clock;
-		}
-	}
-}
-
-static int model_admit(struct model *m, cp_key key, uint64_t bytes)
-{
-	size_t i;
-
-	if (!model_index(m, key, &i) || bytes == 0)
-		return -EINVAL;
-	if (m->bytes[i])
-		return -EEXIST;
-	if (bytes > m->capacity || model_used(m) > m->capacity - bytes)
-		return -ENOSPC;
-	m->bytes[i] = bytes;
-	m->stamp[i] = ++m->clock;
-	m->counts.admissions++;
-	return 0;
-}
-
-static bool model_unpin(struct model *m, cp_key key)
-{
-	size_t i;
-
-	if (!model_index(m, key, &i) || !m->pins[i])
-		return false;
-	if (--m->pins[i] == 0)
-		m->stamp[i] = ++m->clock;
-	return true;
-}
-
-static bool model_remove(struct model *m, cp_key key)
-{
-	size_t i;
-
-	if (!model_index(m, key, &i) || !m->bytes[i])
-		return false;
-	m->bytes[i] = 0;
-	m->pins[i] = 0;
-	m->counts.evictions++;
-	return true;
-}
-
-/* -- the cache against the model
- * ------------------------------------------------------------------- */
-
-static void assert_same(struct cp_cache *c, const struct model *m)
-{
-	uint64_t entries = 0, pinned = 0;
-	size_t oldest = model_oldest(m, false);
-	struct cp_stats s;
-	cp_key key;
-
-	for (size_t i = 0; i < (size_t)m->layers * m->experts; i++) {
-		bool resident = cp_resident(
-			c, cp_key_of((unsigned)i / m->experts, (unsigned)i % m->experts));
-		if (resident != (m->bytes[i] != 0))
-			fail_msg("entry %zu is %sresident", i, resident ? "" : "not ");
-		entries += resident;
-		pinned += m->pins[i] != 0;
-	}
-	if (cp_victim(c, &key) != (oldest != MODEL_MAX))
-		fail_msg("there is %s victim", oldest == MODEL_MAX ? "no" : "a");
-	if (oldest != MODEL_MAX &&
-	    key != cp_key_of((unsigned)oldest / m->experts, (unsigned)oldest % m->experts))
-		fail_msg("the victim is %u/%u, not entry %zu", key >> 16, key & 0xffff, oldest);
-	cp_stats(c, &s);
-	assert_int_equal(s.capacity, m->capacity);
-	assert_int_equal(s.used, model_used(m));
-	assert_int_equal(s.entries, entries);
-	assert_int_equal(s.pinned, pinned);
-	assert_int_equal(s.events, m->counts.events);
-	assert_int_equal(s.uses, m->counts.uses);
-	assert_int_equal(s.hits, m->counts.hits);
-	assert_int_equal(s.admissions, m->counts.admissions);
-	assert_int_equal(s.evictions, m->counts.evictions);
-	assert_true(cp_fits(c, 0) == (s.used <= s.capacity));
-}
-
-static cp_key random_key(const struct model *m)
-{
-	/* One in twenty lies outside the model. */
-	if (rnd(20) == 0)
-		return rnd(2) ? cp_key_of(m->layers + rnd(3), rnd(m->experts))
-			      : cp_key_of(rnd(m->layers), m->experts + rnd(3));
-	return cp_key_of(rnd(m->layers), rnd(m->experts));
-}
-
-/* What the daemon does for each event (the head of policy.h), held against the model step by step.
- */
-static void serve_event(struct cp_cache *c, struct model *m)
-{
-	struct cp_use uses[12];
-	size_t n = rnd(COUNT(uses) + 1), i;
-	unsigned layer = rnd(m->layers);
-
-	for (size_t k = 0; k < n; k++)
-		uses[k] = (struct cp_use){ rnd(30) ? cp_key_of(layer, rnd(m->experts))
-						   : random_key(m),
-					   1 };
-	cp_event(c, m->clock, uses, n);
-	model_event(m, uses, n);
-	for (size_t k = 0; k < n; k++) {
-		uint64_t bytes = 1 + rnd(40);
-		cp_key key;
-		if (cp_resident(c, uses[k].key))
-			continue;
-		while (!cp_fits(c, bytes) && cp_victim(c, &key)) {
-			assert_true(model_index(m, key, &i));
-			assert_true(!m->pins[i] && !m->member[i]);
-			assert_true(cp_remove(c, key));
-			assert_true(model_remove(m, key));
-		}
-		assert_int_equal(cp_admit(c, uses[k].key, bytes),
-				 model_admit(m, uses[k].key, bytes));
-	}
-}
-
-static void random_step(struct cp_cache *c, struct model *m)
-{
-	cp_key key = random_key(m);
-	uint64_t bytes = rnd(50);
-	bool inside;
-	size_t i;
-
-	inside = model_index(m, key, &i);
-	switch (rnd(20)) {
-	case 0 ... 6:
-		serve_event(c, m);
-		break;
-	case 7 ... 9:
-		assert_int_equal(cp_admit(c, key, bytes), model_admit(m, key, bytes));
-		break;
-	case 10 ... 12:
-		cp_touch(c, m->clock, key);
-		if (inside && m->bytes[i])
-			m->stamp[i] = ++m->clock;
-		break;
-	case 13 ... 14:
-		assert_int_equal(cp_pin(c, key), inside && m->bytes[i]);
-		if (inside && m->bytes[i])
-			m->pins[i]++;
-		break;
-	case 15 ... 17:
-		assert_int_equal(cp_unpin(c, key), model_unpin(m, key));
-		break;
-	case 18:
-		assert_int_equal(cp_remove(c, key), model_remove(m, key));
-		break;
-	default:
-		if (rnd(8) == 0) {
-			m->capacity = rnd(6) ? rnd(900) : 0;
-			cp_resize(c, m->capacity);
-		}
-	}
-}
-
-static void random_operations(void **state)
-{
-	static const uint32_t shapes[][2] = { { 1, 1 }, { 1, 12 }, { 6, 8 }, { 8, 8 } };
-
-	(void)state;
-	for (size_t shape = 0; shape < COUNT(shapes); shape++) {
-		struct model m = { .layers = shapes[shape][0],
-				   .experts = shapes[shape][1],
-				   .capacity = 300 };
-		struct cp_cache *c = new_cache("lru", m.capacity, m.layers, m.experts);
-		random_state = 20240229 + shape;
-		for (int step = 0; step < 250000; step++) {
-			random_step(c, &m);
-			assert_same(c, &m);
-		}
-		assert_true(m.counts.hits > 1000 && m.counts.evictions > 1000);
-		cp_destroy(c);
-	}
-}
-
-/* -- traces whose result is known
- * ------------------------------------------------------------------ */
+/* -- traces whose result is known ------------------------------------------------------------------ */
 
 struct event {
 	unsigned layer, n;
@@ -308,10 +51,10 @@ static void replay(struct cp_cache *c, const struct event *events, size_t n, uns
 	}
 }
 
-/* The event-atomic toy trace of arXiv 2608.07911 (its repository shijiuzhang/moe-cache-eval, commit
- * b8c702f, paper/artifacts/event-atomic-toy-trace-v1): 3 layers of 4 experts, 5 steps, 2 slots a
- * layer. Published: 30 accesses, 12 hits, 18 misses, 12 evictions. Expert 0 stays, the other one
- * changes. */
+/* The event-atomic toy trace of arXiv 2608.07911 (its repository shijiuzhang/moe-cache-eval,
+ * commit b8c702f, paper/artifacts/event-atomic-toy-trace-v1): 3 layers of 4 experts, 5 steps, 2
+ * slots a layer. Published: 30 accesses, 12 hits, 18 misses, 12 evictions. Expert 0 stays, the
+ * other one changes. */
 static const unsigned toy_second[5] = { 1, 2, 1, 3, 1 };
 
 static void toy_trace(uint64_t slots, bool cache_per_layer)
@@ -358,14 +101,17 @@ static void published_trace(void **state)
 static void members_do_not_evict_each_other(void **state)
 {
 	static const struct event events[] = { { 0, 2, { 0, 1 } }, { 0, 2, { 0, 1 } } };
-	struct cp_cache *c = new_cache("lru", 1, 1, 2);
 	unsigned misses[2];
 
 	(void)state;
-	replay(c, events, 2, misses);
-	assert_int_equal(misses[0], 2);
-	assert_int_equal(misses[1], 1);
-	cp_destroy(c);
+	for (const char **spec = specs; *spec; spec++) {
+		struct cp_cache *c = new_cache(*spec, 1, 1, 2);
+
+		replay(c, events, 2, misses);
+		assert_int_equal(misses[0], 2);
+		assert_int_equal(misses[1], 1);
+		cp_destroy(c);
+	}
 }
 
 /* By hand, 3 slots, one layer:    kept after it, oldest first
@@ -396,8 +142,7 @@ static void hand_worked_trace(void **state)
 	cp_destroy(c);
 }
 
-/* -- the contract, point by point
- * ------------------------------------------------------------------ */
+/* -- the contract, point by point ---------------------------------------------------------------- */
 
 static void registry(void **state)
 {
@@ -406,159 +151,399 @@ static void registry(void **state)
 
 	(void)state;
 	for (; names[n]; n++) {
-		assert_non_null(cp_policy_find(names[n]));
-		assert_string_equal(cp_policy_find(names[n])->name, names[n]);
+		const struct cp_policy *policy = cp_policy_find(names[n]);
+
+		assert_non_null(policy);
+		assert_true(strlen(cp_policy_about(policy)) > 0);
+		for (const struct cp_param *p = cp_policy_params(policy); p->name; p++)
+			assert_true(p->low <= p->start && p->start <= p->high && p->about);
+		for (size_t k = 0; k < n; k++)
+			assert_string_not_equal(names[k], names[n]);
 	}
-	assert_true(n >= 1);
+	assert_true(n >= 12);
 	assert_string_equal(names[0], "lru");
 	assert_null(cp_policy_find("LRU"));
 	assert_null(cp_policy_find(""));
 	assert_null(cp_policy_find("lru "));
+	assert_null(cp_policy_find("belady")); /* no daemon can see ahead */
+}
+
+static void spec_syntax(void **state)
+{
+	static const struct {
+		const char *spec;
+		int err;
+	} cases[] = {
+		{ "lru", 0 },
+		{ "lfru:weight=0.25", 0 },
+		{ "lfru:weight=0.25,half_life=3", 0 },
+		{ "lfru:half_life=1e2,weight=1", 0 },
+		{ "quota", 0 },
+		{ "quota:2q", 0 },
+		{ "quota:2q:in=0.5,out=1", 0 },
+		{ "", -ENOENT },
+		{ "fifo", -ENOENT },
+		{ ":", -ENOENT },
+		{ "lru2", -ENOENT },
+		{ "quota:", -ENOENT },
+		{ "quota:fifo", -ENOENT },
+		{ "lru:", -EINVAL },
+		{ "lru:weight=1", -EINVAL },
+		{ "lfru:", -EINVAL },
+		{ "lfru:weight", -EINVAL },
+		{ "lfru:weight=", -EINVAL },
+		{ "lfru:weight=x", -EINVAL },
+		{ "lfru:weight=0.5x", -EINVAL },
+		{ "lfru:weight=0.5,", -EINVAL },
+		{ "lfru:=0.5", -EINVAL },
+		{ "lfru:weight=-0.1", -EINVAL },
+		{ "lfru:weight=1.01", -EINVAL },
+		{ "lfru:weight=nan", -EINVAL },
+		{ "lfru:half_life=inf", -EINVAL },
+		{ "quota:quota:lru", -EINVAL },
+		{ "quota:lfru:weight=2", -EINVAL },
+		{ "quota:weight=1", -ENOENT },
+	};
+	struct cp_config cfg = { .capacity = 10, .layers = 2, .experts = 4 };
+
+	(void)state;
+	for (size_t k = 0; k < COUNT(cases); k++) {
+		struct cp_cache *c = NULL;
+
+		if (cp_spec_check(cases[k].spec) != cases[k].err)
+			fail_msg("%s: %d", cases[k].spec, cp_spec_check(cases[k].spec));
+		assert_int_equal(cp_create_spec(cases[k].spec, &cfg, &c), cases[k].err);
+		assert_true((c != NULL) == (cases[k].err == 0));
+		cp_destroy(c);
+	}
+}
+
+static void tuning(void **state)
+{
+	struct cp_cache *c = new_cache("lfru:weight=0.25", 10, 1, 4);
+	double value = 0;
+
+	(void)state;
+	assert_int_equal(cp_get(c, "weight", &value), 0);
+	assert_true(value == 0.25);
+	assert_int_equal(cp_set(c, "weight", 0.75), 0);
+	assert_int_equal(cp_set(c, "weight", -1), -EINVAL);
+	assert_int_equal(cp_set(c, "weight", NAN), -EINVAL);
+	assert_int_equal(cp_set(c, "wei", 0), -ENOENT);
+	assert_int_equal(cp_get(c, "", &value), -ENOENT);
+	assert_int_equal(cp_get(c, "weight", &value), 0);
+	assert_true(value == 0.75);
+	cp_destroy(c);
+	c = new_cache("quota:lruk:k=3", 10, 2, 4);
+	assert_int_equal(cp_get(c, "k", &value), 0);
+	assert_true(value == 3);
+	assert_int_equal(cp_set(c, "k", 1), 0);
+	assert_int_equal(cp_set(c, "k", 9), -EINVAL);
+	assert_int_equal(cp_set(c, "weight", 0), -ENOENT);
+	cp_destroy(c);
 }
 
 static void geometry(void **state)
 {
 	static const struct cp_config bad[] = {
-		{ 1, 0, 1 },
-		{ 1, 1, 0 },
-		{ 1, 0x10001, 1 },
-		{ 1, 1, 0x10001 },
-		{ 1, 0x10000, 0x10000 },
+		{ .capacity = 1, .layers = 0, .experts = 1 },
+		{ .capacity = 1, .layers = 1, .experts = 0 },
+		{ .capacity = 1, .layers = 0x10001, .experts = 1 },
+		{ .capacity = 1, .layers = 1, .experts = 0x10001 },
+		{ .capacity = 1, .layers = 0x10000, .experts = 0x10000 },
 	};
-	struct cp_cache *c = NULL;
 
 	(void)state;
-	for (size_t i = 0; i < COUNT(bad); i++)
-		assert_int_equal(cp_create(cp_policy_find("lru"), &bad[i], &c), -EINVAL);
 	cp_destroy(NULL);
-	c = new_cache("lru", 10, 1, 0x10000);
-	assert_int_equal(cp_admit(c, cp_key_of(0, 0xffff), 1), 0);
-	assert_true(cp_resident(c, cp_key_of(0, 0xffff)));
-	assert_int_equal(cp_admit(c, cp_key_of(1, 0), 1), -EINVAL);
-	cp_destroy(c);
+	for (const char **spec = specs; *spec; spec++) {
+		struct cp_cache *c = NULL;
+
+		for (size_t i = 0; i < COUNT(bad); i++)
+			assert_int_equal(cp_create_spec(*spec, &bad[i], &c), -EINVAL);
+		c = new_cache(*spec, 10, 1, 0x10000);
+		assert_int_equal(cp_admit(c, cp_key_of(0, 0xffff), 1), 0);
+		assert_true(cp_resident(c, cp_key_of(0, 0xffff)));
+		assert_int_equal(cp_admit(c, cp_key_of(1, 0), 1), -EINVAL);
+		cp_touch(c, 1, cp_key_of(1, 0));
+		cp_seed(c, cp_key_of(1, 0), 5);
+		assert_false(cp_pin(c, cp_key_of(1, 0)));
+		assert_false(cp_remove(c, cp_key_of(1, 0)));
+		cp_destroy(c);
+	}
 }
 
 static void nothing_fits_into_nothing(void **state)
 {
 	static const struct event events[] = { { 0, 2, { 0, 1 } }, { 0, 2, { 0, 1 } } };
-	struct cp_cache *c = new_cache("lru", 0, 1, 4);
 	unsigned misses[2];
 
 	(void)state;
-	replay(c, events, 2, misses);
-	assert_int_equal(misses[0] + misses[1], 4);
-	assert_int_equal(cp_admit(c, 0, 1), -ENOSPC);
-	assert_int_equal(cp_admit(c, 0, 0), -EINVAL);
-	assert_int_equal(cp_admit(c, 0, UINT64_MAX), -ENOSPC);
-	assert_true(cp_fits(c, 0));
-	assert_false(cp_fits(c, 1));
-	cp_destroy(c);
+	for (const char **spec = specs; *spec; spec++) {
+		struct cp_cache *c = new_cache(*spec, 0, 1, 4);
+
+		replay(c, events, 2, misses);
+		assert_int_equal(misses[0] + misses[1], 4);
+		assert_int_equal(cp_admit(c, 0, 1), -ENOSPC);
+		assert_int_equal(cp_admit(c, 0, 0), -EINVAL);
+		assert_int_equal(cp_admit(c, 0, UINT64_MAX), -ENOSPC);
+		assert_true(cp_fits(c, 0));
+		assert_false(cp_fits(c, 1));
+		cp_destroy(c);
+	}
 }
 
 /* Sums of sizes near 2^64 do not wrap round into "fits". */
 static void huge_sizes(void **state)
 {
-	struct cp_cache *c = new_cache("lru", UINT64_MAX, 1, 4);
+	cp_key key;
 
 	(void)state;
-	assert_int_equal(cp_admit(c, 0, UINT64_MAX - 1), 0);
-	assert_int_equal(cp_admit(c, 1, 2), -ENOSPC);
-	assert_false(cp_fits(c, UINT64_MAX));
-	assert_int_equal(cp_admit(c, 1, 1), 0);
-	assert_false(cp_fits(c, 1));
-	cp_resize(c, 5);
-	assert_false(cp_fits(c, 0));
-	assert_int_equal(cp_admit(c, 2, 1), -ENOSPC);
-	cp_destroy(c);
+	for (const char **spec = specs; *spec; spec++) {
+		struct cp_cache *c = new_cache(*spec, UINT64_MAX, 1, 4);
+
+		assert_int_equal(cp_admit(c, 0, UINT64_MAX - 1), 0);
+		assert_int_equal(cp_admit(c, 1, 2), -ENOSPC);
+		assert_false(cp_fits(c, UINT64_MAX));
+		assert_int_equal(cp_admit(c, 1, 1), 0);
+		assert_false(cp_fits(c, 1));
+		cp_resize(c, 5);
+		assert_false(cp_fits(c, 0));
+		assert_int_equal(cp_admit(c, 2, 1), -ENOSPC);
+		while (!cp_fits(c, 0) && cp_victim(c, &key))
+			cp_remove(c, key);
+		assert_true(cp_fits(c, 0));
+		cp_destroy(c);
+	}
 }
 
 /* An event ends with the next one, be it empty; then its members may go. */
 static void an_empty_event_ends_the_running_one(void **state)
 {
-	struct cp_cache *c = new_cache("lru", 2, 1, 4);
 	struct cp_use uses[] = { { 0, 1 }, { 1, 3 } };
 	cp_key key;
 
 	(void)state;
-	assert_int_equal(cp_admit(c, 0, 1), 0);
-	assert_true(cp_victim(c, &key));
-	cp_event(c, 1, uses, 2);
-	assert_int_equal(cp_admit(c, 1, 1), 0);
-	assert_false(cp_victim(c, &key));
-	cp_event(c, 2, NULL, 0);
-	assert_true(cp_victim(c, &key));
-	assert_int_equal(key, 0);
-	cp_destroy(c);
+	for (const char **spec = specs; *spec; spec++) {
+		struct cp_cache *c = new_cache(*spec, 2, 1, 4);
+
+		assert_int_equal(cp_admit(c, 0, 1), 0);
+		assert_true(cp_victim(c, &key));
+		cp_event(c, 1, uses, 2);
+		assert_int_equal(cp_admit(c, 1, 1), 0);
+		assert_false(cp_victim(c, &key));
+		cp_event(c, 2, NULL, 0);
+		assert_true(cp_victim(c, &key));
+		cp_destroy(c);
+	}
 }
 
-static void pins_nest(void **state)
+/* Told at once, in two parts, or one by one: the same event. */
+static void joining(void **state)
 {
-	struct cp_cache *c = new_cache("lru", 3, 1, 4);
+	static const struct cp_use uses[] = { { 0x10000, 1 }, { 0x10001, 1 }, { 0x10002, 1 } };
 	struct cp_stats s;
 	cp_key key;
 
 	(void)state;
-	assert_false(cp_pin(c, 0));
-	assert_int_equal(cp_admit(c, 0, 1), 0);
-	assert_int_equal(cp_admit(c, 1, 1), 0);
-	assert_false(cp_unpin(c, 0));
-	assert_true(cp_pin(c, 0));
-	assert_true(cp_pin(c, 0));
-	assert_true(cp_victim(c, &key));
-	assert_int_equal(key, 1);
-	assert_true(cp_unpin(c, 0));
-	assert_true(cp_victim(c, &key));
-	assert_int_equal(key, 1);
-	assert_true(cp_unpin(c, 0));
-	assert_false(cp_unpin(c, 0));
-	/* A pinned entry can be taken out, and comes back without its pins. */
-	assert_true(cp_pin(c, 1));
-	assert_true(cp_remove(c, 1));
-	assert_false(cp_unpin(c, 1));
-	assert_int_equal(cp_admit(c, 1, 1), 0);
-	cp_stats(c, &s);
-	assert_int_equal(s.pinned, 0);
+	for (const char **spec = specs; *spec; spec++) {
+		struct cp_cache *c = new_cache(*spec, 4, 2, 4);
+
+		assert_int_equal(cp_admit(c, 0x10001, 1), 0);
+		cp_event(c, 1, uses, 1);
+		cp_join(c, 2, uses, 2);
+		assert_false(cp_victim(c, &key));
+		cp_open(c, 3, uses[2]); /* the same layer, not a member yet */
+		cp_stats(c, &s);
+		assert_int_equal(s.events, 1);
+		assert_int_equal(s.uses, 3);
+		assert_int_equal(s.hits, 1);
+		cp_open(c, 4, uses[2]);                       /* a member: it is asked for anew */
+		cp_open(c, 5, (struct cp_use){ 0, 1 });       /* another layer */
+		cp_open(c, 6, (struct cp_use){ 0x20000, 1 }); /* outside the model */
+		cp_stats(c, &s);
+		assert_int_equal(s.events, 3);
+		assert_int_equal(s.uses, 5);
+		assert_true(cp_victim(c, &key) && key == 0x10001);
+		cp_destroy(c);
+	}
+}
+
+static void pins_nest(void **state)
+{
+	struct cp_stats s;
+	cp_key key;
+
+	(void)state;
+	for (const char **spec = specs; *spec; spec++) {
+		struct cp_cache *c = new_cache(*spec, 3, 1, 4);
+
+		assert_false(cp_pin(c, 0));
+		assert_int_equal(cp_admit(c, 0, 1), 0);
+		assert_int_equal(cp_admit(c, 1, 1), 0);
+		assert_false(cp_unpin(c, 0));
+		assert_true(cp_pin(c, 0));
+		assert_true(cp_pin(c, 0));
+		assert_true(cp_victim(c, &key));
+		assert_int_equal(key, 1);
+		assert_true(cp_unpin(c, 0));
+		assert_true(cp_victim(c, &key));
+		assert_int_equal(key, 1);
+		assert_true(cp_pin(c, 1));
+		assert_false(cp_victim(c, &key));
+		assert_true(cp_unpin(c, 0));
+		assert_true(cp_victim(c, &key));
+		assert_int_equal(key, 0);
+		assert_false(cp_unpin(c, 0));
+		/* A pinned entry can be taken out, and comes back without its pins. */
+		assert_true(cp_remove(c, 1));
+		assert_false(cp_unpin(c, 1));
+		assert_int_equal(cp_admit(c, 1, 1), 0);
+		cp_stats(c, &s);
+		assert_int_equal(s.pinned, 0);
+		cp_destroy(c);
+	}
+}
+
+/* With an order of its own for each, every policy takes over what every other one held. */
+static void switching(void **state)
+{
+	(void)state;
+	for (const char **from = specs; *from; from++) {
+		for (const char **to = specs; *to; to++) {
+			struct model m = { .layers = 4, .experts = 8 };
+			struct cp_cache *c = new_cache(*from, 12, m.layers, m.experts);
+			struct cp_stats before, after;
+			uint32_t seen = 0;
+			cp_key key;
+
+			random_state = 5;
+			for (int e = 0; e < 60; e++) {
+				struct cp_use use = { cp_key_of(rnd(4), random_expert(&m)), 1 };
+
+				cp_event(c, 0, &use, 1);
+				while (!cp_fits(c, 1) && cp_victim(c, &key))
+					cp_remove(c, key);
+				cp_admit(c, use.key, 1);
+				if (e == 50)
+					cp_pin(c, use.key);
+			}
+			cp_stats(c, &before);
+			assert_int_equal(cp_switch(c, "fifo"), -ENOENT);
+			assert_int_equal(cp_switch(c, "lfru:weight=7"), -EINVAL);
+			assert_string_equal(cp_name(c), (*from)[0] == 'q' ? "quota" : cp_name(c));
+			assert_int_equal(cp_switch(c, *to), 0);
+			assert_int_equal(strncmp(cp_name(c), *to, strlen(cp_name(c))), 0);
+			cp_stats(c, &after);
+			assert_memory_equal(&before, &after, sizeof(before));
+			/* All that may go can be had from it, once. */
+			cp_event(c, 0, NULL, 0);
+			while (cp_victim(c, &key)) {
+				assert_true(cp_remove(c, key));
+				seen++;
+			}
+			assert_int_equal(seen, before.entries - before.pinned);
+			cp_destroy(c);
+		}
+	}
+}
+
+/* LRU's order survives in LRU, whatever the way. */
+static void switching_keeps_the_order(void **state)
+{
+	struct cp_cache *c = new_cache("lru", 4, 1, 8);
+	cp_key key;
+
+	(void)state;
+	for (cp_key i = 0; i < 4; i++)
+		assert_int_equal(cp_admit(c, i, 1), 0);
+	cp_touch(c, 0, 1);
+	assert_int_equal(cp_switch(c, "clock"), 0);
+	assert_int_equal(cp_switch(c, "lru"), 0);
+	for (size_t k = 0; k < 4; k++) {
+		assert_true(cp_victim(c, &key));
+		assert_int_equal(key, ((const cp_key[]){ 0, 2, 3, 1 })[k]);
+		assert_true(cp_remove(c, key));
+	}
 	cp_destroy(c);
 }
 
-/* 20,000 entries of which all old ones are pinned: finding the victim must not look at them. A walk
- * would take 4e9 steps here, many seconds; a relink takes milliseconds. */
+/* What the catalog knows counts as uses, resident or not, for those that count. */
+static void seeding(void **state)
+{
+	static const char *const counting[] = { "lfu", "lfru:weight=0", "hotset:share=0.5",
+						"quota:lfu" };
+	cp_key key;
+
+	(void)state;
+	for (size_t k = 0; k < COUNT(counting); k++) {
+		struct cp_cache *c = new_cache(counting[k], 2, 1, 4);
+
+		cp_seed(c, 0, 9);
+		cp_seed(c, 1, NAN);
+		cp_seed(c, 1, -1);
+		cp_seed(c, 1, HUGE_VAL);
+		assert_int_equal(cp_admit(c, 0, 1), 0);
+		assert_int_equal(cp_admit(c, 1, 1), 0);
+		cp_touch(c, 0, 1);
+		assert_true(cp_victim(c, &key) && key == 1);
+		cp_seed(c, 1, 90);
+		assert_true(cp_victim(c, &key));
+		cp_destroy(c);
+	}
+}
+
+/* 20,000 entries of which all old ones are pinned: finding the victim must not look at them. A
+ * walk would take 4e9 steps here, many seconds; a relink takes milliseconds. */
 static void victim_does_not_walk(void **state)
 {
 	enum { LAYERS = 80, EXPERTS = 250, ENTRIES = LAYERS * EXPERTS, ROUNDS = 200000 };
-	struct cp_cache *c = new_cache("lru", ENTRIES, LAYERS, EXPERTS);
-	clock_t start = clock();
 
 	(void)state;
-	for (unsigned i = 0; i < ENTRIES; i++) {
-		assert_int_equal(cp_admit(c, cp_key_of(i / EXPERTS, i % EXPERTS), 1), 0);
-		if (i < ENTRIES - 10)
-			assert_true(cp_pin(c, cp_key_of(i / EXPERTS, i % EXPERTS)));
+	for (const char **spec = specs; *spec; spec++) {
+		struct cp_cache *c = new_cache(*spec, ENTRIES, LAYERS, EXPERTS);
+		clock_t start = clock();
+
+		for (unsigned i = 0; i < ENTRIES; i++) {
+			cp_key key = cp_key_of(i / EXPERTS, i % EXPERTS);
+
+			assert_int_equal(cp_admit(c, key, 1), 0);
+			if (i < ENTRIES - 10)
+				assert_true(cp_pin(c, key));
+		}
+		for (int i = 0; i < ROUNDS; i++) {
+			cp_key key;
+
+			assert_true(cp_victim(c, &key));
+			assert_true(cp_remove(c, key));
+			assert_int_equal(cp_admit(c, key, 1), 0);
+		}
+		if (clock() - start > 4 * CLOCKS_PER_SEC)
+			fail_msg("%s took %.1f s", *spec,
+				 (double)(clock() - start) / CLOCKS_PER_SEC);
+		cp_destroy(c);
 	}
-	for (int i = 0; i < ROUNDS; i++) {
-		cp_key key;
-		assert_true(cp_victim(c, &key));
-		assert_true(cp_remove(c, key));
-		assert_int_equal(cp_admit(c, key, 1), 0);
-	}
-	assert_true(clock() - start < 4 * CLOCKS_PER_SEC);
-	cp_destroy(c);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(registry),
+		cmocka_unit_test(spec_syntax),
+		cmocka_unit_test(tuning),
 		cmocka_unit_test(geometry),
 		cmocka_unit_test(nothing_fits_into_nothing),
 		cmocka_unit_test(huge_sizes),
 		cmocka_unit_test(an_empty_event_ends_the_running_one),
+		cmocka_unit_test(joining),
 		cmocka_unit_test(pins_nest),
+		cmocka_unit_test(switching),
+		cmocka_unit_test(switching_keeps_the_order),
+		cmocka_unit_test(seeding),
 		cmocka_unit_test(published_trace),
 		cmocka_unit_test(members_do_not_evict_each_other),
 		cmocka_unit_test(hand_worked_trace),
 		cmocka_unit_test(victim_does_not_walk),
-		cmocka_unit_test(random_operations),
 	};
+	collect_specs();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
