@@ -159,10 +159,10 @@ static int choose_mode(struct fs *fs, enum serve_mode mode, char *why)
 	return 0;
 }
 
-static int start_hotstore(struct fs *fs, const struct cp_policy *policy, char *why)
+static int start_hotstore(struct fs *fs, char *why)
 {
 	const struct hotstore_config cfg = { .loader = fs->loader,
-					     .policy = policy,
+					     .policy = fs->policy,
 					     .source = fs->source,
 					     .capacity = fs->budget.capacity,
 					     .fuse_fd = session_fd(fs->session),
@@ -185,8 +185,7 @@ static void say_started(const struct fs *fs, const struct options *o)
 		 drive_uses_uring(fs->drive[0]) ? "io_uring" : "read threads");
 }
 
-static int start_parts(struct fs *fs, const struct options *o, const struct cp_policy *policy,
-		       char *why)
+static int start_parts(struct fs *fs, const struct options *o, char *why)
 {
 	struct session_options so = { .source = fs->store->dir,
 				      .mountpoint = o->mountpoint,
@@ -207,14 +206,30 @@ static int start_parts(struct fs *fs, const struct options *o, const struct cp_p
 	err = err ? err : open_drives(fs, o->io, why);
 	err = err ? err : session_mount(&so, &fs_ops, fs, &fs->session, why);
 	err = err ? err : choose_mode(fs, o->mode, why);
-	err = err ? err : start_hotstore(fs, policy, why);
+	err = err ? err : start_hotstore(fs, why);
 	err = err ? err : session_start(fs->session, threads, why);
 	return err;
 }
 
+static int check_policy(const char *spec, char *why)
+{
+	char list[512] = "";
+	int err = cp_spec_check(spec);
+
+	for (const char *const *name = cp_policy_names(); *name; name++) {
+		size_t n = strlen(list);
+		snprintf(list + n, sizeof(list) - n, "%s%s", n ? ", " : "", *name);
+	}
+	if (err == -ENOENT)
+		return fail(why, EINVAL, "--policy %s: there is no such policy; there are %s", spec,
+			    list);
+	return err ? fail(why, EINVAL, "--policy %s: not a parameter of it, or out of its range",
+			  spec)
+		   : 0;
+}
+
 int daemon_start(const struct options *o, struct store *s, struct fs **out, char *why)
 {
-	const struct cp_policy *policy = cp_policy_find(o->policy);
 	struct fs *fs = calloc(1, sizeof(*fs));
 	struct timespec t;
 	int err;
@@ -230,8 +245,8 @@ int daemon_start(const struct options *o, struct store *s, struct fs **out, char
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	fs->started_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 	fs->policy = o->policy;
-	err = policy ? start_parts(fs, o, policy, why)
-		     : fail(why, EINVAL, "--policy %s: there is no such policy", o->policy);
+	err = check_policy(o->policy, why);
+	err = err ? err : start_parts(fs, o, why);
 	if (err) {
 		daemon_stop(fs);
 		return err;

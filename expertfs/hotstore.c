@@ -105,14 +105,15 @@ static void drop_evicted(struct hotstore *h, struct evicted *list)
 	}
 }
 
-/* Evicts until bytes fit. False if what is left is held or loading, or memory is out. Lock held. */
-static bool make_room(struct hotstore *h, uint64_t bytes, struct evicted **list)
+/* Evicts until bytes fit for `want`. False if what is left is held or loading, if the policy would rather
+ * not keep it, or memory is out. Lock held. */
+static bool make_room(struct hotstore *h, cp_key want, uint64_t bytes, struct evicted **list)
 {
 	cp_key key;
 
 	while (!cp_fits(h->cache, bytes)) {
 		struct evicted *v;
-		if (!cp_victim(h->cache, &key))
+		if (!cp_victim_for(h->cache, want, &key))
 			return false;
 		v = malloc(sizeof(*v));
 		if (!v)
@@ -150,7 +151,7 @@ static void start_miss(struct hotstore *h, uint32_t index, struct waiter *w, str
 	uint64_t cost = backing_cost(h->cfg.source, expert_of(h, index)->bytes);
 	struct evicted *gone = NULL;
 
-	if (s->unkept == 0 && make_room(h, cost, &gone) &&
+	if (s->unkept == 0 && make_room(h, key_of(h, index), cost, &gone) &&
 	    cp_admit(h->cache, key_of(h, index), cost) == 0) {
 		cp_pin(h->cache, key_of(h, index));
 		s->state = SLOT_LOADING;
@@ -184,7 +185,7 @@ void hotstore_open(struct hotstore *h, uint32_t index, void *who)
 	*w = (struct waiter){ .who = who, .since = now };
 	pthread_mutex_lock(&h->lock);
 	h->stats.opens++;
-	cp_event(h->cache, now, &use, 1);
+	cp_open(h->cache, now, use);
 	if (s->state == SLOT_ABSENT) {
 		h->stats.misses++;
 		start_miss(h, index, w, j); /* unlocks */
@@ -354,7 +355,7 @@ int hotstore_create(const struct hotstore_config *cfg, struct hotstore **out, ch
 
 	if (h)
 		h->slot = calloc(s->experts, sizeof(*h->slot));
-	if (!h || !h->slot || cp_create(cfg->policy, &pc, &h->cache) != 0) {
+	if (!h || !h->slot || cp_create_spec(cfg->policy, &pc, &h->cache) != 0) {
 		if (h)
 			free(h->slot);
 		free(h);

@@ -38,7 +38,7 @@ struct hot_open {
 
 struct hotstore_config {
 	struct loader loader;
-	const struct cp_policy *policy;
+	const char *policy; /* checked with cp_spec_check() */
 	const struct backing_source *source;
 	uint64_t capacity; /* bytes */
 	int fuse_fd;       /* where backings are registered */

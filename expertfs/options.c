@@ -22,7 +22,7 @@ static const char help[] =
 	"  --memory SIZE      memory for everything: 12G, 512M, or 50% of what is available\n"
 	"                     (default 50%; 0 keeps no expert in memory)\n"
 	"  --mode MODE        auto, passthrough or direct (default auto)\n"
-	"  --policy NAME      who stays in memory: lru (default lru)\n"
+	"  --policy NAME      who stays in memory (default expert); expertfs(1) has the list\n"
 	"  --io IO            auto, uring or threads (default auto)\n"
 	"  -o KEY[=VALUE],... allow_other, and memory=, mode=, policy=, io= as above\n"
 	"  --help, --version\n"
@@ -135,7 +135,7 @@ int options_parse(int argc, char **argv, struct options *o, char *why)
 					       { 0 } };
 	int c, at = 0, err = 0;
 
-	*o = (struct options){ .memory = UINT64_MAX, .policy = "lru" };
+	*o = (struct options){ .memory = UINT64_MAX, .policy = "expert" };
 	opterr = 0;
 	while (!err && (c = getopt_long(argc, argv, ":fho:", longs, &at)) != -1) {
 		switch (c) {

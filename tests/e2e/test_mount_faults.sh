@@ -132,7 +132,7 @@ for _ in $(seq 50); do
 	sleep 0.1
 done
 mountpoint -q "$MNT" || die 'not mounted'
-grep -q 'mode passthrough, policy lru, 8 experts on 2 drives' "$WORK/log" || die 'the mode is not in the log'
+grep -q 'mode passthrough, policy expert, 8 experts on 2 drives' "$WORK/log" || die 'the mode is not in the log'
 kill -INT %%
 wait %% || die "ended with $?"
 grep -q 'unmounted' "$WORK/log" || die 'the end is not in the log'

@@ -68,6 +68,16 @@ for store in one three; do
 	done
 done
 
+section 'any policy'
+for policy in lru lfru:weight=0.3 s3fifo quota:lru expert; do
+	mount_store "$WORK/one" "$MNT" --policy $policy --memory 3M
+	run "$MNT" "$WORK/out.json"
+	same "$WORK/out.json" passthrough
+	[ "$(stat_of "$MNT" policy)" = $policy ] || die "the policy is not $policy"
+	[ "$(stat_of "$MNT" evictions)" -gt 0 ] || die 'nothing was evicted'
+	unmount "$MNT"
+done
+
 section 'sampled with a seed, and with any number of threads'
 mount_store "$WORK/one" "$MNT" --memory 3M
 run "$MNT" "$WORK/s1.json" --temp 0.8 --top-p 0.95 --seed 7 --threads 1
