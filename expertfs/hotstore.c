@@ -105,25 +105,43 @@ static void drop_evicted(struct hotstore *h, struct evicted *list)
 	}
 }
 
-/* Evicts until bytes fit for `want`. False if what is left is held or loading, if the policy would rather
- * not keep it, or memory is out. Lock held. */
+/* Moves a ready, idle expert's memory to the list. False: out of memory. Lock held. */
+static bool evict(struct hotstore *h, cp_key key, struct evicted **list)
+{
+	struct slot *s = &h->slot[index_of(h, key)];
+	struct evicted *v = malloc(sizeof(*v));
+
+	if (!v)
+		return false;
+	*v = (struct evicted){ .next = *list, .backing = s->backing };
+	*list = v;
+	s->backing = (struct backing){ .fd = -1 };
+	s->state = SLOT_ABSENT;
+	cp_remove(h->cache, key);
+	return true;
+}
+
+/* Evicts until bytes fit for `want`. False if what is left is held or loading, if the policy would
+ * rather not keep it, or memory is out. Lock held.
+ *
+ * The policy lets no member of the running layer event go. A long prompt may ask one layer for more
+ * experts than there is room for, one after the other, and those that it has released are worth
+ * less than a second read of each that comes: then the event is ended. */
 static bool make_room(struct hotstore *h, cp_key want, uint64_t bytes, struct evicted **list)
 {
+	bool event_ended = bytes > h->cfg.capacity;
 	cp_key key;
 
 	while (!cp_fits(h->cache, bytes)) {
-		struct evicted *v;
-		if (!cp_victim_for(h->cache, want, &key))
+		if (cp_victim_for(h->cache, want, &key)) {
+			if (!evict(h, key, list))
+				return false;
+		} else if (!event_ended) {
+			cp_event(h->cache, now_ns(), NULL, 0);
+			event_ended = true;
+		} else {
 			return false;
-		v = malloc(sizeof(*v));
-		if (!v)
-			return false;
-		struct slot *s = &h->slot[index_of(h, key)];
-		*v = (struct evicted){ .next = *list, .backing = s->backing };
-		*list = v;
-		s->backing = (struct backing){ .fd = -1 };
-		s->state = SLOT_ABSENT;
-		cp_remove(h->cache, key);
+		}
 	}
 	return true;
 }

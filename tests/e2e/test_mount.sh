@@ -34,7 +34,8 @@ for mode in passthrough direct; do
 			resident=$(stat_of "$MNT" experts.resident)
 			case $memory in
 			0) [ "$resident" = 0 ] && [ "$(stat_of "$MNT" hits)" = 0 ] ;;
-			3M) [ "$resident" -gt 0 ] && [ "$resident" -lt 24 ] ;;
+			# A layer has more experts than fit; read one after the other, each still finds room.
+			3M) [ "$resident" -gt 0 ] && [ "$resident" -lt 24 ] && [ "$(stat_of "$MNT" unkept)" = 0 ] ;;
 			64M) [ "$resident" = 24 ] && [ "$(stat_of "$MNT" hits)" = 24 ] ;;
 			esac || die "--memory $memory: $resident experts resident"
 			unmount "$MNT"
