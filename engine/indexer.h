@@ -24,7 +24,7 @@
  * take the lower index. No real model comes to the first case (GLM-5.2 keeps 2,048 keys): it is
  * there because small models with few indexer heads tie often, and are what correctness is tested
  * with. */
-#define INDEX_REFERENCE_LENGTH 1024
+#define INDEX_REFERENCE_LENGTH 512
 
 /* The keys that each query of a chunk attends to; written on full layers, used there and on the
  * layers after it that share. */

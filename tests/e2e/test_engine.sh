@@ -159,8 +159,8 @@ python3 -c 'print(*[5] * 2049)' >"$WORK/too-long"
 expect_fail 1 'the prompt has 2049 tokens, but the context holds 2048, as many as the model can' \
 	coli-engine run "$D" --prompt-ids "$(cat "$WORK/too-long")"
 expect_fail 1 '[-]-ctx 2049 is more than the 2048 tokens' coli-engine run "$D" -p x --ctx 2049
-coli-engine run "$WORK/glm" --prompt-ids 5 -n 4095 --json >"$WORK/j" 2>"$WORK/err" || die "$(cat "$WORK/err")"
-holds "$WORK/j" 'len(o["ids"]) == 4095 or o["stop"] == "eos"'
+coli-engine run "$D" --prompt-ids 5 -n 2047 --json >"$WORK/j" 2>"$WORK/err" || die "$(cat "$WORK/err")"
+holds "$WORK/j" 'len(o["ids"]) == 2047 or o["stop"] == "eos"'
 
 section 'eval'
 if [ -z "${SANITIZE:-}" ]; then
