@@ -43,7 +43,7 @@ struct fs {
 	struct hotstore *hot;
 	struct store_file file[STORE_FILES];
 	struct budget budget;
-	const char *policy;
+	const char *policy; /* at start */
 	bool passthrough;
 	uint64_t started_ns; /* CLOCK_MONOTONIC */
 };

@@ -382,6 +382,7 @@ int hotstore_create(const struct hotstore_config *cfg, struct hotstore **out, ch
 	for (uint32_t i = 0; i < s->experts; i++)
 		h->slot[i].backing.fd = -1;
 	h->cfg = *cfg;
+	snprintf(h->stats.spec, sizeof(h->stats.spec), "%s", cfg->policy);
 	h->tail = &h->head;
 	pthread_mutex_init(&h->lock, NULL);
 	pthread_cond_init(&h->wanted, NULL);
@@ -419,6 +420,43 @@ void hotstore_destroy(struct hotstore *h)
 	pthread_mutex_destroy(&h->lock);
 	free(h->slot);
 	free(h);
+}
+
+/* "name:key=value,...": each parameter of the policy that runs already. */
+static int tune(struct cp_cache *cache, const char *params)
+{
+	char copy[HOTSTORE_SPEC], *save;
+	int err = 0;
+
+	snprintf(copy, sizeof(copy), "%s", params);
+	for (char *one = strtok_r(copy, ",", &save); one && !err;
+	     one = strtok_r(NULL, ",", &save)) {
+		char *value = strchr(one, '=');
+		if (!value)
+			return -EINVAL;
+		*value++ = 0;
+		err = cp_set(cache, one, strtod(value, NULL)); /* cp_spec_check() has seen it */
+	}
+	return err;
+}
+
+int hotstore_set_policy(struct hotstore *h, const char *spec)
+{
+	size_t n = strcspn(spec, ":");
+	int err = cp_spec_check(spec);
+
+	if (err || strlen(spec) >= HOTSTORE_SPEC)
+		return -EINVAL;
+	pthread_mutex_lock(&h->lock);
+	if (spec[n] && strncmp(spec, "quota:", 6) != 0 && strlen(cp_name(h->cache)) == n &&
+	    strncmp(cp_name(h->cache), spec, n) == 0)
+		err = tune(h->cache, spec + n + 1);
+	else
+		err = cp_switch(h->cache, spec);
+	if (!err)
+		snprintf(h->stats.spec, sizeof(h->stats.spec), "%s", spec);
+	pthread_mutex_unlock(&h->lock);
+	return err;
 }
 
 void hotstore_stats(struct hotstore *h, struct hotstore_stats *out)

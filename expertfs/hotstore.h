@@ -27,6 +27,8 @@ struct hotstore;
  * the drives busy over the gaps in which one is checked and another gets its memory. */
 #define LOADERS 16
 
+#define HOTSTORE_SPEC 128 /* bytes of a policy's name with its parameters */
+
 /* What an open comes to. */
 struct hot_open {
 	uint32_t index;     /* of the expert in store->expert */
@@ -59,7 +61,12 @@ void hotstore_release(struct hotstore *h, uint32_t index, bool kept);
 /* The bytes of a kept expert that is held open (not in passthrough mode). */
 const void *hotstore_bytes(struct hotstore *h, uint32_t index);
 
+/* Another policy, or other parameters for the one that runs: what is resident stays. Takes what
+ * cp_create_spec() takes. 0, -EINVAL if there is no such policy or parameter, -ENOMEM. */
+int hotstore_set_policy(struct hotstore *h, const char *spec);
+
 struct hotstore_stats {
+	char spec[HOTSTORE_SPEC]; /* the policy as it was asked for */
 	struct cp_stats policy;
 	uint64_t resident, held, loading;     /* experts */
 	uint64_t opens, hits, misses, unkept; /* unkept: misses that found no room */

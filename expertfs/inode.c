@@ -87,7 +87,7 @@ static const struct layer *find_layer(const struct inode_table *t, uint64_t numb
 
 bool inode_node(const struct inode_table *t, uint64_t ino, struct node *out)
 {
-	if (ino >= NODE_ROOT && ino <= NODE_STATS) {
+	if (ino >= NODE_ROOT && ino <= NODE_POLICY) {
 		*out = (struct node){ .kind = (enum node_kind)ino };
 		return true;
 	}
@@ -143,7 +143,9 @@ uint64_t inode_lookup(const struct inode_table *t, const struct node *dir, const
 	case NODE_ROOT:
 		return lookup_root(name);
 	case NODE_CONTROL:
-		return strcmp(name, "stats.json") == 0 ? NODE_STATS : 0;
+		return strcmp(name, "stats.json") == 0 ? NODE_STATS
+		       : strcmp(name, "policy") == 0   ? NODE_POLICY
+						       : 0;
 	case NODE_EXPERTS:
 		return n >= 0 && find_layer(t, (uint64_t)n) ? INO_LAYER + (uint64_t)n : 0;
 	case NODE_LAYER: {
@@ -182,9 +184,11 @@ bool inode_entry(const struct inode_table *t, uint64_t dir_ino, const struct nod
 	case NODE_ROOT:
 		return entry_of_root(i, name, ino);
 	case NODE_CONTROL:
-		snprintf(name, NAME_ROOM, "stats.json");
-		*ino = NODE_STATS;
-		return i == 0;
+		if (i >= 2)
+			return false;
+		snprintf(name, NAME_ROOM, "%s", i ? "policy" : "stats.json");
+		*ino = NODE_STATS + i;
+		return true;
 	case NODE_EXPERTS:
 		if (i >= t->layers)
 			return false;
@@ -220,8 +224,9 @@ void inode_attr(const struct inode_table *t, uint64_t ino, const struct node *n,
 		st->st_nlink = 2;
 	} else if (n->kind == NODE_EXPERT) {
 		bytes = t->store->expert[n->index].bytes;
-	} else if (n->kind !=
-		   NODE_STATS) { /* stats.json: made at open, size unknown, as in /proc */
+	} else if (n->kind == NODE_POLICY) {
+		st->st_mode = S_IFREG | 0644;
+	} else if (n->kind != NODE_STATS) {
 		bytes = (uint64_t)t->file[n->kind - NODE_MODEL].st_size;
 	}
 	st->st_size = (off_t)bytes;

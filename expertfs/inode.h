@@ -6,7 +6,7 @@
  * changes while it is mounted. All functions are pure look-ups in the store, and thread-safe.
  *
  *	1  /             2  model.json    3  tokenizer.json   4  dense.bin
- *	5  experts/      6  .expertfs/    7  .expertfs/stats.json
+ *	5  experts/      6  .expertfs/    7  .expertfs/stats.json   8  .expertfs/policy
  *	0x10000 + layer       experts/LLL/
  *	0x100000000 + index   experts/LLL/EEE, index into store->expert
  */
@@ -27,6 +27,7 @@ enum node_kind {
 	NODE_EXPERTS,
 	NODE_CONTROL,
 	NODE_STATS,
+	NODE_POLICY,
 	NODE_LAYER,
 	NODE_EXPERT
 };
@@ -54,6 +55,12 @@ uint64_t inode_lookup(const struct inode_table *t, const struct node *dir, const
 bool inode_entry(const struct inode_table *t, uint64_t dir_ino, const struct node *dir, uint64_t i,
 		 char *name, uint64_t *ino);
 void inode_attr(const struct inode_table *t, uint64_t ino, const struct node *n, struct stat *st);
+/* Made at open, size unknown, as in /proc. */
+static inline bool node_is_control_file(const struct node *n)
+{
+	return n->kind == NODE_STATS || n->kind == NODE_POLICY;
+}
+
 static inline bool node_is_folder(const struct node *n)
 {
 	return n->kind == NODE_ROOT || n->kind == NODE_EXPERTS || n->kind == NODE_CONTROL ||

@@ -5,18 +5,21 @@
  *	model.json, tokenizer.json, dense.bin   passthrough onto the file itself, or the page cache
  *	experts/LLL/EEE   kept:   passthrough onto its backing, or answered from it (direct mode)
  *	                  unkept: direct I/O, each read goes to the drive
- *	.expertfs/stats.json   direct I/O from a text that is made at open
+ *	.expertfs/stats.json, policy   direct I/O from a text that is made at open; policy takes a line
  *
  * One inode must not mix page-cache and passthrough handles (the kernel answers EIO): the store's
  * files have one kind for life, and experts never use the page cache. hotstore.c sees to it that an
  * expert never has a direct and a passthrough handle at the same time.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "expertfs/fs.h"
 #include "expertfs/fuse_abi.h"
+#include "expertfs/log.h"
+#include "expertfs/readonly.h"
 
 /* The tree never changes while it is mounted. */
 #define FOREVER (86400.0 * 365)
@@ -59,7 +62,7 @@ static void fill_entry(const struct fs *fs, uint64_t ino, const struct node *n,
 		       struct fuse_entry_param *e)
 {
 	*e = (struct fuse_entry_param){ .ino = ino, .generation = 1, .entry_timeout = FOREVER };
-	e->attr_timeout = n->kind == NODE_STATS ? 0 : FOREVER;
+	e->attr_timeout = node_is_control_file(n) ? 0 : FOREVER;
 	inode_attr(fs->inodes, ino, n, &e->attr);
 }
 
@@ -107,7 +110,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 		return;
 	}
 	inode_attr(fs->inodes, ino, &n, &st);
-	fuse_reply_attr(req, &st, n.kind == NODE_STATS ? 0 : FOREVER);
+	fuse_reply_attr(req, &st, node_is_control_file(&n) ? 0 : FOREVER);
 }
 
 static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -188,15 +191,34 @@ void fs_expert_opened(void *who, const struct hot_open *o)
 		hotstore_release(fs->hot, o->index, o->kept);
 }
 
-static void open_stats(fuse_req_t req)
+/* A control file holds the text that it had when it was opened. */
+static void open_text(fuse_req_t req, char *text)
 {
-	char *text = fs_stats_json(fs_of(req));
-
 	if (!text)
 		fuse_reply_err(req, ENOMEM);
 	else if (reply_open(req, (uint64_t)(uintptr_t)text, ABI_FOPEN_DIRECT_IO | ABI_FOPEN_NOFLUSH,
 			    0) != 0)
 		free(text);
+}
+
+static void open_control(fuse_req_t req, const struct node *n, int access)
+{
+	struct fs *fs = fs_of(req);
+	struct hotstore_stats h;
+	char *text = NULL;
+
+	if (access == O_WRONLY && n->kind == NODE_POLICY) {
+		reply_open(req, 0, ABI_FOPEN_DIRECT_IO | ABI_FOPEN_NOFLUSH, 0);
+	} else if (access != O_RDONLY) {
+		fuse_reply_err(req, n->kind == NODE_POLICY ? EINVAL : EROFS);
+	} else if (n->kind == NODE_STATS) {
+		open_text(req, fs_stats_json(fs));
+	} else {
+		hotstore_stats(fs->hot, &h);
+		if (asprintf(&text, "%s\n", h.spec) < 0)
+			text = NULL;
+		open_text(req, text);
+	}
 }
 
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -206,12 +228,12 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	if (!inode_node(fs->inodes, ino, &n)) {
 		fuse_reply_err(req, ENOENT);
+	} else if (node_is_control_file(&n)) {
+		open_control(req, &n, fi->flags & O_ACCMODE);
 	} else if ((fi->flags & O_ACCMODE) != O_RDONLY) {
 		fuse_reply_err(req, EROFS);
 	} else if (n.kind == NODE_EXPERT) {
 		hotstore_open(fs->hot, n.index, req);
-	} else if (n.kind == NODE_STATS) {
-		open_stats(req);
 	} else {
 		int32_t id = fs->file[n.kind - NODE_MODEL].backing_id;
 		uint32_t how = id ? ABI_FOPEN_PASSTHROUGH : ABI_FOPEN_KEEP_CACHE;
@@ -227,7 +249,7 @@ static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	if (inode_node(fs->inodes, ino, &n)) {
 		if (n.kind == NODE_EXPERT)
 			hotstore_release(fs->hot, handle_index(fi->fh), handle_kept(fi->fh));
-		else if (n.kind == NODE_STATS)
+		else if (node_is_control_file(&n))
 			free((char *)(uintptr_t)fi->fh);
 	}
 	fuse_reply_err(req, 0);
@@ -266,7 +288,7 @@ static void read_file(fuse_req_t req, int fd, size_t size, off_t off)
 
 /* From a copy: once the reader has its bytes it may close, and another thread free the text, before
  * the reply's writev() has come back here. */
-static void read_stats(fuse_req_t req, const char *text, size_t size, off_t off)
+static void read_text(fuse_req_t req, const char *text, size_t size, off_t off)
 {
 	char *copy = strdup(text);
 
@@ -285,8 +307,8 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 
 	if (!inode_node(fs->inodes, ino, &n)) {
 		fuse_reply_err(req, ENOENT);
-	} else if (n.kind == NODE_STATS) {
-		read_stats(req, (const char *)(uintptr_t)fi->fh, size, off);
+	} else if (node_is_control_file(&n)) {
+		read_text(req, (const char *)(uintptr_t)fi->fh, size, off);
 	} else if (n.kind == NODE_EXPERT && handle_kept(fi->fh)) {
 		const char *bytes = hotstore_bytes(fs->hot, n.index);
 		if (bytes)
@@ -299,6 +321,43 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	} else {
 		read_file(req, fs->file[n.kind - NODE_MODEL].fd, size, off);
 	}
+}
+
+/* One line: a policy as --policy takes it. The policy that is running is tuned, another one takes over. */
+static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
+		     struct fuse_file_info *fi)
+{
+	struct fs *fs = fs_of(req);
+	char spec[HOTSTORE_SPEC];
+	size_t n = size;
+
+	(void)fi;
+	while (n > 0 && (buf[n - 1] == '\n' || buf[n - 1] == ' '))
+		n--;
+	if (ino != NODE_POLICY || off != 0 || n == 0 || n >= sizeof(spec)) {
+		fuse_reply_err(req, EINVAL);
+		return;
+	}
+	memcpy(spec, buf, n);
+	spec[n] = 0;
+	int err = hotstore_set_policy(fs->hot, spec);
+	if (err) {
+		fuse_reply_err(req, -err);
+		return;
+	}
+	log_line(LOG_INFO, "policy %s", spec);
+	fuse_reply_write(req, size);
+}
+
+/* The shell empties a file before it writes to it. */
+static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
+		       struct fuse_file_info *fi)
+{
+	(void)attr;
+	if (ino == NODE_POLICY && to_set == FUSE_SET_ATTR_SIZE)
+		op_getattr(req, ino, fi);
+	else
+		fuse_reply_err(req, EROFS);
 }
 
 static void op_statfs(fuse_req_t req, fuse_ino_t ino)
@@ -327,4 +386,14 @@ const struct fuse_lowlevel_ops fs_ops = {
 	.readdir = op_readdir,
 	.readdirplus = op_readdirplus,
 	.statfs = op_statfs,
+	.write = op_write,
+	.setattr = op_setattr,
+	.mknod = readonly_mknod,
+	.mkdir = readonly_mkdir,
+	.unlink = readonly_remove,
+	.rmdir = readonly_remove,
+	.symlink = readonly_symlink,
+	.rename = readonly_rename,
+	.link = readonly_link,
+	.create = readonly_create,
 };

@@ -95,7 +95,7 @@ static ssize_t on_writev(int fd, struct iovec *iov, int count, void *userdata)
 
 static int mount_ourselves(struct session *s, char *why)
 {
-	const unsigned long flags = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME;
+	const unsigned long flags = MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME;
 	static const struct fuse_custom_io io = { .writev = on_writev, .read = on_read };
 	char options[256];
 	int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC | O_NONBLOCK);
@@ -175,8 +175,8 @@ static struct fuse_session *new_fuse(const struct session_options *o, bool root,
 	struct fuse_session *fuse = NULL;
 	char fsname[4200];
 
-	snprintf(fsname, sizeof(fsname),
-		 "-oro,noatime,nosuid,nodev,noexec,subtype=expertfs,fsname=%s", o->source);
+	snprintf(fsname, sizeof(fsname), "-onoatime,nosuid,nodev,noexec,subtype=expertfs,fsname=%s",
+		 o->source);
 	for (char *c = strstr(fsname, "fsname=") + 7; *c; c++)
 		if (*c == ',' || *c == '\\')
 			*c = '?'; /* separators in libfuse's option language */

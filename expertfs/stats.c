@@ -85,7 +85,7 @@ static json_t *all_json(const struct fs *fs, const struct hotstore_stats *h, dou
 	json_object_set_new(o, "mode", json_string(fs->passthrough ? "passthrough" : "direct"));
 	json_object_set_new(o, "io",
 			    json_string(drive_uses_uring(fs->drive[0]) ? "io_uring" : "threads"));
-	json_object_set_new(o, "policy", json_string(fs->policy));
+	json_object_set_new(o, "policy", json_string(h->spec));
 	json_object_set_new(o, "uptime_s", json_real(uptime));
 	json_object_set_new(o, "memory", memory_json(fs, h));
 	json_object_set_new(o, "experts", experts_json(fs, h));

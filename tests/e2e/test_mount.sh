@@ -129,6 +129,30 @@ same "$MNT" "$WORK/big.plain"
 [ "$(stat_of "$MNT" experts.resident)" -gt 0 ] || die 'nothing resident'
 unmount "$MNT"
 
+section 'the policy is switched and tuned under what is resident'
+mount_store "$WORK/s" "$MNT" --memory 64M
+for e in 000 001 002 003; do cat "$MNT/experts/000/$e" >/dev/null; done
+for policy in 'lru' 'lfru weight=0.3 half_life=16' 'lfru weight=0.7' 's3fifo' 'quota:lru' 'expert'; do
+	# shellcheck disable=SC2086
+	expertctl policy "$MNT" $policy
+	spec=${policy/ /:}
+	[ "$(expertctl policy "$MNT")" = "${spec// /,}" ] || die "the policy is not $policy"
+	[ "$(stat_of "$MNT" policy)" = "${spec// /,}" ] || die 'stats.json says another policy'
+	[ "$(stat_of "$MNT" experts.resident)" = 4 ] || die 'an expert was lost'
+done
+echo lru >"$MNT/.expertfs/policy"
+[ "$(cat "$MNT/.expertfs/policy")" = lru ] || die 'the file does not take a line from a shell'
+expect_fail 1 'knows no policy "best"' expertctl policy "$MNT" best
+expect_fail 1 'knows no policy "lfru:weight=7"' expertctl policy "$MNT" lfru weight=7
+expect_fail 1 'no store is mounted' expertctl policy "$WORK/s" lru
+same "$MNT" "$WORK/s.plain"
+for change in "mkdir $MNT/x" "rmdir $MNT/experts/000" "mv $MNT/model.json $MNT/y" "ln -s a $MNT/z" \
+	"ln $MNT/model.json $MNT/w" "mknod $MNT/p p" "chmod 600 $MNT/model.json" "truncate -s 0 $MNT/model.json"; do
+	# shellcheck disable=SC2086
+	expect_fail 1 'Read-only file system' $change
+done
+unmount "$MNT"
+
 section 'without root: fusermount3, direct mode'
 # In a mount namespace of its own: with a /dev/fuse that is open to all users, as udev makes it but not
 # every virtual machine has it, and with everything on a file system that the user can reach.

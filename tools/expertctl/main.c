@@ -10,13 +10,17 @@
 #include <string.h>
 
 #define DEFAULT_MOUNT "/mnt/experts"
+#define MAX_WORDS     16
 
 static const char help[] =
 	"usage: expertctl stats [MOUNT] [--json]\n"
+	"       expertctl policy [MOUNT] [NAME [KEY=VALUE...]]\n"
 	"       expertctl export STORE DIR\n"
 	"\n"
 	"  stats    show what the daemon of MOUNT (default " DEFAULT_MOUNT ") holds and does:\n"
 	"           mode, memory, hit rate, experts, drives; --json: its stats.json as it is\n"
+	"  policy   show the eviction policy, switch to another one, or tune it; what is in\n"
+	"           memory stays\n"
 	"  export   write STORE as a plain directory, which coli-engine reads without a daemon\n"
 	"\n"
 	"  -h, --help    this text\n"
@@ -66,6 +70,19 @@ static int run_stats(char **argv)
 	return status ? status : ctl_stats(mount, json);
 }
 
+/* A first word with a slash is the mount. */
+static int run_policy(char **argv)
+{
+	const char *words[MAX_WORDS], *mount = DEFAULT_MOUNT;
+	int n, status = split(argv, words, MAX_WORDS, &n, NULL), first = 0;
+
+	if (status)
+		return status;
+	if (n > 0 && strchr(words[0], '/'))
+		mount = words[first++];
+	return ctl_policy(mount, words + first, n - first);
+}
+
 static int run_export(char **argv)
 {
 	const char *words[2];
@@ -83,7 +100,9 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *name;
 		int (*run)(char **argv);
-	} commands[] = { { "stats", run_stats }, { "export", run_export } };
+	} commands[] = { { "stats", run_stats },
+			 { "policy", run_policy },
+			 { "export", run_export } };
 
 	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
 		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
