@@ -17,10 +17,10 @@
 #include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "expertfs/budget.h"
+#include "expertfs/clock.h"
 #include "expertfs/fail.h"
 #include "expertfs/log.h"
 
@@ -231,7 +231,6 @@ static int check_policy(const char *spec, char *why)
 int daemon_start(const struct options *o, struct store *s, struct fs **out, char *why)
 {
 	struct fs *fs = calloc(1, sizeof(*fs));
-	struct timespec t;
 	int err;
 
 	if (!fs) {
@@ -242,8 +241,7 @@ int daemon_start(const struct options *o, struct store *s, struct fs **out, char
 	sem_init(&fs->read_buffers, 0, READ_BUFFERS);
 	for (int i = 0; i < STORE_FILES; i++)
 		fs->file[i].fd = -1;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	fs->started_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+	fs->started_ns = clock_ns();
 	fs->policy = o->policy;
 	err = check_policy(o->policy, why);
 	err = err ? err : start_parts(fs, o, why);

@@ -19,9 +19,9 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "expertfs/clock.h"
 #include "expertfs/fail.h"
 #include "expertfs/log.h"
 #include "expertfs/shard.h"
@@ -61,14 +61,6 @@ struct drive {
 	struct drive_stats stats;
 	uint64_t busy_since;
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 struct read_batch *read_batch_new(void)
 {
@@ -161,7 +153,7 @@ static struct piece *take_locked(struct drive *d)
 	if (!d->head)
 		d->tail = &d->head;
 	if (d->stats.in_flight++ == 0)
-		d->busy_since = now_ns();
+		d->busy_since = clock_ns();
 	d->stats.reads++;
 	return p;
 }
@@ -178,7 +170,7 @@ static void piece_done(struct drive *d, struct piece *p, int res)
 	if (err && !again)
 		d->stats.errors++;
 	if (--d->stats.in_flight == 0)
-		d->stats.busy_ns += now_ns() - d->busy_since;
+		d->stats.busy_ns += clock_ns() - d->busy_since;
 	pthread_mutex_unlock(&d->lock);
 	if (again) {
 		uint32_t got = res > 0 ? (uint32_t)res : 0;
@@ -380,7 +372,7 @@ void drive_stats(struct drive *d, struct drive_stats *out)
 	pthread_mutex_lock(&d->lock);
 	*out = d->stats;
 	if (d->stats.in_flight)
-		out->busy_ns += now_ns() - d->busy_since;
+		out->busy_ns += clock_ns() - d->busy_since;
 	pthread_mutex_unlock(&d->lock);
 }
 

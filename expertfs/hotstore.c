@@ -19,8 +19,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "expertfs/clock.h"
 #include "expertfs/fail.h"
 #include "expertfs/histogram.h"
 #include "expertfs/log.h"
@@ -61,14 +61,6 @@ struct hotstore {
 	struct hotstore_stats stats;
 	struct histogram latency;
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static const struct store_expert *expert_of(const struct hotstore *h, uint32_t index)
 {
@@ -137,7 +129,7 @@ static bool make_room(struct hotstore *h, cp_key want, uint64_t bytes, struct ev
 			if (!evict(h, key, list))
 				return false;
 		} else if (!event_ended) {
-			cp_event(h->cache, now_ns(), NULL, 0);
+			cp_event(h->cache, clock_ns(), NULL, 0);
 			event_ended = true;
 		} else {
 			return false;
@@ -192,7 +184,7 @@ void hotstore_open(struct hotstore *h, uint32_t index, void *who)
 	struct cp_use use = { .key = key_of(h, index), .weight = 1 };
 	struct waiter *w = malloc(sizeof(*w));
 	struct job *j = malloc(sizeof(*j));
-	uint64_t now = now_ns();
+	uint64_t now = clock_ns();
 
 	if (!w || !j) {
 		free(w);
@@ -275,7 +267,7 @@ static struct waiter *settle(struct hotstore *h, uint32_t index, const struct ba
 
 	s->waiters = NULL;
 	for (struct waiter *w = list; w; w = w->next) {
-		histogram_add(&h->latency, now_ns() - w->since);
+		histogram_add(&h->latency, clock_ns() - w->since);
 		if (o->err)
 			h->stats.errors++;
 		else
@@ -327,7 +319,7 @@ static void run_proof(struct hotstore *h, const struct job *j)
 	if (o.err)
 		log_line(LOG_ERR, "%s", why);
 	pthread_mutex_lock(&h->lock);
-	histogram_add(&h->latency, now_ns() - j->unkept->since);
+	histogram_add(&h->latency, clock_ns() - j->unkept->since);
 	if (o.err) {
 		h->stats.errors++;
 		h->slot[j->index].unkept--;

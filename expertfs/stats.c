@@ -5,8 +5,8 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "expertfs/clock.h"
 #include "expertfs/fs.h"
 
 /* A path as JSON: what is not UTF-8 cannot be, so such a path is shown with question marks. */
@@ -108,14 +108,11 @@ static json_t *all_json(const struct fs *fs, const struct hotstore_stats *h, dou
 char *fs_stats_json(const struct fs *fs)
 {
 	struct hotstore_stats h;
-	struct timespec t;
 	json_t *all;
 	char *text;
 
 	hotstore_stats(fs->hot, &h);
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	all = all_json(fs, &h,
-		       (double)t.tv_sec + (double)t.tv_nsec * 1e-9 - (double)fs->started_ns * 1e-9);
+	all = all_json(fs, &h, (double)(clock_ns() - fs->started_ns) * 1e-9);
 	text = json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
 	json_decref(all);
 	return text;
