@@ -147,13 +147,6 @@ static void push_job(struct hotstore *h, struct job *j)
 	pthread_mutex_unlock(&h->lock);
 }
 
-static void tell(struct hotstore *h, void *who, uint32_t index, int err)
-{
-	struct hot_open o = { .index = index, .err = err };
-
-	h->cfg.opened(who, &o);
-}
-
 /* An absent expert is asked for: decides under the lock how it is served, then starts that. */
 static void start_miss(struct hotstore *h, uint32_t index, struct waiter *w, struct job *j)
 {
@@ -177,36 +170,45 @@ static void start_miss(struct hotstore *h, uint32_t index, struct waiter *w, str
 	push_job(h, j);
 }
 
+/* Not in memory: who asks waits. Lock held; it is given back. */
+static void miss(struct hotstore *h, uint32_t index, void *who, uint64_t now)
+{
+	struct hot_open o = { .index = index, .err = -ENOMEM };
+	struct slot *s = &h->slot[index];
+	bool absent = s->state == SLOT_ABSENT;
+	struct waiter *w = malloc(sizeof(*w));
+	struct job *j = absent ? malloc(sizeof(*j)) : NULL;
+
+	h->stats.misses++;
+	if (!w || (absent && !j)) {
+		pthread_mutex_unlock(&h->lock);
+		free(w);
+		free(j);
+		h->cfg.opened(who, &o);
+		return;
+	}
+	*w = (struct waiter){ .who = who, .since = now };
+	if (absent) {
+		start_miss(h, index, w, j); /* unlocks */
+		return;
+	}
+	w->next = s->waiters;
+	s->waiters = w;
+	pthread_mutex_unlock(&h->lock);
+}
+
 void hotstore_open(struct hotstore *h, uint32_t index, void *who)
 {
 	struct slot *s = &h->slot[index];
 	struct hot_open o = { .index = index, .kept = true };
 	struct cp_use use = { .key = key_of(h, index), .weight = 1 };
-	struct waiter *w = malloc(sizeof(*w));
-	struct job *j = malloc(sizeof(*j));
 	uint64_t now = clock_ns();
 
-	if (!w || !j) {
-		free(w);
-		free(j);
-		tell(h, who, index, -ENOMEM);
-		return;
-	}
-	*w = (struct waiter){ .who = who, .since = now };
 	pthread_mutex_lock(&h->lock);
 	h->stats.opens++;
 	cp_open(h->cache, now, use);
-	if (s->state == SLOT_ABSENT) {
-		h->stats.misses++;
-		start_miss(h, index, w, j); /* unlocks */
-		return;
-	}
-	free(j);
-	if (s->state == SLOT_LOADING) {
-		h->stats.misses++;
-		w->next = s->waiters;
-		s->waiters = w;
-		pthread_mutex_unlock(&h->lock);
+	if (s->state != SLOT_READY) {
+		miss(h, index, who, now); /* unlocks */
 		return;
 	}
 	h->stats.hits++;
@@ -214,7 +216,6 @@ void hotstore_open(struct hotstore *h, uint32_t index, void *who)
 		cp_pin(h->cache, use.key);
 	o.backing_id = s->backing.id;
 	pthread_mutex_unlock(&h->lock);
-	free(w);
 	h->cfg.opened(who, &o);
 }
 
