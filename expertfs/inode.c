@@ -12,8 +12,6 @@
 #define INO_LAYER  0x10000ull
 #define INO_EXPERT 0x100000000ull
 
-const char *const store_file_names[STORE_FILES] = { "model.json", "tokenizer.json", "dense.bin" };
-
 struct layer {
 	uint32_t number, first, count;
 };
@@ -119,18 +117,21 @@ static int64_t parse_number(const char *name)
 	return strcmp(name, again) == 0 ? (int64_t)n : -1;
 }
 
+/* Names in the root, in order of their inodes from NODE_MODEL on; NULL after the last. */
+static const char *root_name(uint64_t i)
+{
+	static const char *const folders[] = { "experts", ".expertfs", NULL };
+
+	return i < STORE_FILES ? store_file_names[i] : folders[i - STORE_FILES];
+}
+
 static uint64_t lookup_root(const char *name)
 {
-	static const char *const names[] = {
-		[NODE_EXPERTS] = "experts", [NODE_CONTROL] = ".expertfs"
-	};
+	const char *here;
 
-	for (int i = 0; i < STORE_FILES; i++)
-		if (strcmp(name, store_file_names[i]) == 0)
-			return (uint64_t)NODE_MODEL + (uint64_t)i;
-	for (int i = NODE_EXPERTS; i <= NODE_CONTROL; i++)
-		if (strcmp(name, names[i]) == 0)
-			return (uint64_t)i;
+	for (uint64_t i = 0; (here = root_name(i)) != NULL; i++)
+		if (strcmp(name, here) == 0)
+			return NODE_MODEL + i;
 	return 0;
 }
 
@@ -158,18 +159,6 @@ uint64_t inode_lookup(const struct inode_table *t, const struct node *dir, const
 	}
 }
 
-static bool entry_of_root(uint64_t i, char *name, uint64_t *ino)
-{
-	static const char *const names[] = { "model.json", "tokenizer.json", "dense.bin", "experts",
-					     ".expertfs" };
-
-	if (i >= sizeof(names) / sizeof(*names))
-		return false;
-	snprintf(name, NAME_ROOM, "%s", names[i]);
-	*ino = NODE_MODEL + i;
-	return true;
-}
-
 bool inode_entry(const struct inode_table *t, uint64_t dir_ino, const struct node *dir, uint64_t i,
 		 char *name, uint64_t *ino)
 {
@@ -182,7 +171,11 @@ bool inode_entry(const struct inode_table *t, uint64_t dir_ino, const struct nod
 	i -= 2;
 	switch (dir->kind) {
 	case NODE_ROOT:
-		return entry_of_root(i, name, ino);
+		if (i > NODE_CONTROL - NODE_MODEL)
+			return false;
+		snprintf(name, NAME_ROOM, "%s", root_name(i));
+		*ino = NODE_MODEL + i;
+		return true;
 	case NODE_CONTROL:
 		if (i >= 2)
 			return false;

@@ -67,9 +67,4 @@ static inline bool node_is_folder(const struct node *n)
 	       n->kind == NODE_LAYER;
 }
 
-/* The three files that the store holds as they are, in order of NODE_MODEL, NODE_TOKENIZER,
- * NODE_DENSE. */
-#define STORE_FILES 3
-extern const char *const store_file_names[STORE_FILES];
-
 #endif

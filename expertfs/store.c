@@ -46,24 +46,29 @@ static int check_shard(const struct store *s, uint32_t drive, char *why)
 	return err;
 }
 
-static int check_files(const struct store *s, char *why)
+const char *const store_file_names[STORE_FILES] = { "model.json", "tokenizer.json", "dense.bin" };
+
+static int check_file(const struct store *s, const char *name, char *why)
 {
-	static const char *const files[] = { "model.json", "tokenizer.json", "dense.bin",
-					     "catalog.db" };
 	struct stat st;
 	char path[PATH_MAX];
 
-	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
-		if (snprintf(path, sizeof(path), "%s/%s", s->dir, files[i]) >= (int)sizeof(path))
-			return fail(why, ENAMETOOLONG, "%s: the path is too long", s->dir);
-		if (stat(path, &st) != 0)
-			return fail(why, errno, "%s is not a store: %s: %s", s->dir, files[i],
-				    strerror(errno));
-		if (!S_ISREG(st.st_mode))
-			return fail(why, EBADMSG, "%s is not a store: %s is not a file", s->dir,
-				    files[i]);
-	}
+	if (snprintf(path, sizeof(path), "%s/%s", s->dir, name) >= (int)sizeof(path))
+		return fail(why, ENAMETOOLONG, "%s: the path is too long", s->dir);
+	if (stat(path, &st) != 0)
+		return fail(why, errno, "%s is not a store: %s: %s", s->dir, name, strerror(errno));
+	if (!S_ISREG(st.st_mode))
+		return fail(why, EBADMSG, "%s is not a store: %s is not a file", s->dir, name);
 	return 0;
+}
+
+static int check_files(const struct store *s, char *why)
+{
+	int err = 0;
+
+	for (int i = 0; !err && i < STORE_FILES; i++)
+		err = check_file(s, store_file_names[i], why);
+	return err ? err : check_file(s, "catalog.db", why);
 }
 
 static void measure(struct store *s)

@@ -13,6 +13,10 @@
 
 #include "expertfs/shard.h"
 
+/* The files that a store holds as a mount shows them; catalog.db and shards come beside. */
+#define STORE_FILES 3
+extern const char *const store_file_names[STORE_FILES];
+
 struct store_drive {
 	char *path;     /* the shard file, absolute */
 	uint64_t bytes; /* size it must have */

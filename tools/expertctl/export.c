@@ -31,9 +31,6 @@
 
 #define COPY_BYTES (1u << 20)
 
-static const char *const store_files[] = { "model.json", "tokenizer.json", "dense.bin" };
-#define STORE_FILES (sizeof(store_files) / sizeof(store_files[0]))
-
 struct export
 {
 	struct store *store;
@@ -303,8 +300,8 @@ static int check_space(struct export *x, char *why)
 	struct statvfs fs;
 	struct stat st;
 
-	for (size_t i = 0; i < STORE_FILES; i++) {
-		snprintf(path, sizeof(path), "%s/%s", s->dir, store_files[i]);
+	for (int i = 0; i < STORE_FILES; i++) {
+		snprintf(path, sizeof(path), "%s/%s", s->dir, store_file_names[i]);
 		if (stat(path, &st) != 0)
 			return fail(why, errno, "%s: %s", path, strerror(errno));
 		x->total += (uint64_t)st.st_size;
@@ -406,8 +403,8 @@ static int export_all(struct export *x, const char *store, const char *dir, char
 	err = err ? err : get_buffer(x, why);
 	err = err ? err : make_folder(x->partial, "", why);
 	x->made = err == 0;
-	for (size_t i = 0; err == 0 && i < STORE_FILES; i++)
-		err = copy_file(x, store_files[i], why);
+	for (int i = 0; err == 0 && i < STORE_FILES; i++)
+		err = copy_file(x, store_file_names[i], why);
 	err = err ? err : export_experts(x, why);
 	return err ? err : publish(x, why);
 }
