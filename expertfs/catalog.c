@@ -275,15 +275,15 @@ static int load_meta(sqlite3 *db, struct store *s, const char *path, char *why)
 				 CATALOG_FORMAT);
 }
 
+/* Numbers may have gaps: drives that were removed. */
 static int load_drive(sqlite3_stmt *st, struct store *s, const char *path, char *why)
 {
 	const char *file = (const char *)sqlite3_column_text(st, 1);
 	int64_t id = sqlite3_column_int64(st, 0), bytes = sqlite3_column_int64(st, 2);
-	struct store_drive *grown;
 	char full[PATH_MAX];
 	int n;
 
-	if (id != s->drives || id > UINT16_MAX || !file || !*file || bytes < 0)
+	if (id < 0 || id >= STORE_DRIVES_MAX || !file || !*file || bytes < 0)
 		return fail(why, EBADMSG,
 			    "%s: drive %" PRId64 " is not numbered or named as it should be", path,
 			    id);
@@ -292,15 +292,10 @@ static int load_drive(sqlite3_stmt *st, struct store *s, const char *path, char 
 	if (n >= (int)sizeof(full))
 		return fail(why, ENAMETOOLONG, "%s: the path of drive %" PRId64 " is too long",
 			    path, id);
-	grown = realloc(s->drive, (s->drives + 1) * sizeof(*grown));
-	if (!grown)
+	s->drive[id] = (struct store_drive){ .path = strdup(full), .bytes = (uint64_t)bytes };
+	if (!s->drive[id].path)
 		return fail(why, ENOMEM, "out of memory");
-	s->drive = grown;
-	s->drive[s->drives] =
-		(struct store_drive){ .path = strdup(full), .bytes = (uint64_t)bytes };
-	if (!s->drive[s->drives].path)
-		return fail(why, ENOMEM, "out of memory");
-	s->drives++;
+	s->drives = (uint32_t)id + 1;
 	return 0;
 }
 
@@ -312,6 +307,9 @@ static int load_drives(sqlite3 *db, struct store *s, const char *path, char *why
 
 	if (rc != SQLITE_OK)
 		return sql_fail(db, rc, path, why);
+	s->drive = calloc(STORE_DRIVES_MAX + 1, sizeof(*s->drive));
+	if (!s->drive)
+		err = fail(why, ENOMEM, "out of memory");
 	while (err == 0 && (rc = sqlite3_step(st)) == SQLITE_ROW)
 		err = load_drive(st, s, path, why);
 	if (err == 0 && rc != SQLITE_DONE)
@@ -335,11 +333,14 @@ enum {
 	X_COLUMNS
 };
 
-/* What the rows so far came to. */
+/* What the rows so far came to. The extents of one expert are gathered, and become its list when
+ * the next one begins. */
 struct row_state {
-	struct store_expert *expert; /* of the last row; NULL before the first, like the next */
-	struct extent *last, *next;
+	struct store_expert *expert; /* of the last row; NULL before the first */
+	struct extent *x;            /* of that expert: n of them in a room of room */
+	uint32_t n, room;
 	int64_t part; /* of the last row */
+	bool no_memory;
 };
 
 /* Everything a row says of itself must hold before it becomes an address. */
@@ -351,7 +352,7 @@ static bool row_sound(const struct store *s, const int64_t v[X_COLUMNS])
 		if (v[i] < 0 || v[i] > INT64_MAX / 4)
 			return false;
 	if (v[X_LAYER] > UINT16_MAX || v[X_EXPERT] > UINT16_MAX || v[X_COPY] > UINT16_MAX ||
-	    v[X_DRIVE] >= s->drives)
+	    v[X_DRIVE] >= s->drives || !s->drive[v[X_DRIVE]].path)
 		return false;
 	room = s->drive[v[X_DRIVE]].bytes;
 	return v[X_LENGTH] > 0 && v[X_AT] + v[X_LENGTH] <= v[X_BYTES] &&
@@ -360,46 +361,73 @@ static bool row_sound(const struct store *s, const int64_t v[X_COLUMNS])
 	       shard_round_up((uint64_t)v[X_LENGTH]) <= room - (uint64_t)v[X_OFFSET];
 }
 
-/* True if the extents so far end with a whole copy of an expert (or there are none). */
-static bool ends_whole(const struct row_state *r)
+/* The expert at hand has all its rows: they must end with a whole copy, and become its list. */
+static bool finish_expert(struct row_state *r)
 {
-	return !r->expert || !r->last ||
-	       r->last->expert_offset + r->last->length == r->expert->bytes;
+	const struct extent *last = r->n ? &r->x[r->n - 1] : NULL;
+	struct extent_list *l;
+
+	if (!last)
+		return true;
+	if (last->expert_offset + last->length != r->expert->bytes)
+		return false;
+	l = extent_list_new(r->n);
+	if (l) {
+		memcpy(l->x, r->x, r->n * sizeof(*r->x));
+		r->expert->packed = l;
+	}
+	r->no_memory = !l;
+	r->n = 0;
+	return l != NULL;
+}
+
+static bool gather(struct row_state *r, const int64_t v[X_COLUMNS])
+{
+	if (r->n == r->room) {
+		uint32_t room = r->room ? 2 * r->room : 16;
+		struct extent *grown = realloc(r->x, room * sizeof(*grown));
+		r->no_memory = !grown;
+		if (!grown)
+			return false;
+		r->x = grown;
+		r->room = room;
+	}
+	r->x[r->n++] = (struct extent){ .offset = (uint64_t)v[X_OFFSET],
+					.length = (uint64_t)v[X_LENGTH],
+					.expert_offset = (uint64_t)v[X_AT],
+					.check = (uint64_t)v[X_CHECK],
+					.drive = (uint16_t)v[X_DRIVE],
+					.copy = (uint16_t)v[X_COPY] };
+	r->part = v[X_PART];
+	return true;
 }
 
 /* Adds one row, sorted by layer, expert, copy, part. Copies and parts are numbered from 0 without
  * gaps, and the parts of a copy follow each other from the expert's first byte to its last. */
 static bool add_row(struct store *s, struct row_state *r, const int64_t v[X_COLUMNS])
 {
-	struct store_expert *e = r->expert;
-	const struct extent *last = r->last;
-	bool same = e && last && e->layer == v[X_LAYER] && e->expert == v[X_EXPERT];
+	const struct store_expert *e = r->expert;
+	const struct extent *last = r->n ? &r->x[r->n - 1] : NULL;
+	bool same = last && e->layer == v[X_LAYER] && e->expert == v[X_EXPERT];
 	bool goes_on = same && last->copy == v[X_COPY];
 
 	if (!row_sound(s, v) || (same && e->bytes != (uint64_t)v[X_BYTES]) ||
 	    v[X_PART] != (goes_on ? r->part + 1 : 0) ||
 	    (uint64_t)v[X_AT] != (goes_on ? last->expert_offset + last->length : 0))
 		return false;
-	if (!goes_on && (v[X_COPY] != (same ? last->copy + 1 : 0) || !ends_whole(r)))
+	if (!goes_on && v[X_COPY] != (same ? last->copy + 1 : 0))
+		return false;
+	if (same && !goes_on && last->expert_offset + last->length != e->bytes)
 		return false;
 	if (!same) {
-		e = &s->expert[s->experts++];
-		*e = (struct store_expert){ .layer = (uint16_t)v[X_LAYER],
-					    .expert = (uint16_t)v[X_EXPERT],
-					    .extent = r->next,
-					    .bytes = (uint64_t)v[X_BYTES] };
-		r->expert = e;
+		if (!finish_expert(r))
+			return false;
+		r->expert = &s->expert[s->experts++];
+		*r->expert = (struct store_expert){ .layer = (uint16_t)v[X_LAYER],
+						    .expert = (uint16_t)v[X_EXPERT],
+						    .bytes = (uint64_t)v[X_BYTES] };
 	}
-	*r->next = (struct extent){ .offset = (uint64_t)v[X_OFFSET],
-				    .length = (uint64_t)v[X_LENGTH],
-				    .expert_offset = (uint64_t)v[X_AT],
-				    .check = (uint64_t)v[X_CHECK],
-				    .drive = (uint16_t)v[X_DRIVE],
-				    .copy = (uint16_t)v[X_COPY] };
-	e->extents++;
-	r->last = r->next++;
-	r->part = v[X_PART];
-	return true;
+	return gather(r, v);
 }
 
 static int count_extents(sqlite3 *db, const char *path, int64_t *n, char *why)
@@ -431,13 +459,12 @@ static int load_extents(sqlite3 *db, struct store *s, const char *path, char *wh
 	if (rc || n < 1)
 		return rc;
 	s->expert = calloc((size_t)n, sizeof(*s->expert));
-	s->extent = calloc((size_t)n, sizeof(*s->extent));
-	r.next = s->extent;
-	if (!s->expert || !s->extent)
+	if (!s->expert)
 		return fail(why, ENOMEM, "out of memory for %" PRId64 " extents", n);
 	rc = sqlite3_prepare_v2(db, rows, -1, &st, NULL);
 	if (rc != SQLITE_OK)
 		return sql_fail(db, rc, path, why);
+	rc = SQLITE_ROW;
 	while (sound && n-- > 0 && (rc = sqlite3_step(st)) == SQLITE_ROW) {
 		for (int i = 0; i < X_COLUMNS; i++)
 			v[i] = sqlite3_column_int64(st, i);
@@ -445,7 +472,11 @@ static int load_extents(sqlite3 *db, struct store *s, const char *path, char *wh
 	}
 	rc = rc == SQLITE_ROW ? 0 : sql_fail(db, rc, path, why);
 	sqlite3_finalize(st);
-	if (!rc && (!sound || !ends_whole(&r)))
+	sound = sound && !rc && finish_expert(&r);
+	free(r.x);
+	if (r.no_memory)
+		return fail(why, ENOMEM, "out of memory");
+	if (!rc && !sound)
 		rc = fail(why, EBADMSG,
 			  "%s: the extents of expert %" PRId64 "/%" PRId64 " do not fit together",
 			  path, v[X_LAYER], v[X_EXPERT]);

@@ -86,11 +86,12 @@ static int open_drives(struct fs *fs, enum drive_io io, char *why)
 {
 	int err = 0;
 
-	fs->drive = calloc(fs->store->drives, sizeof(struct drive *));
+	fs->drive = calloc(STORE_DRIVES_MAX + 1, sizeof(struct drive *));
 	if (!fs->drive)
 		return fail(why, ENOMEM, "out of memory");
 	for (uint32_t i = 0; !err && i < fs->store->drives; i++)
-		err = drive_open(fs->store->drive[i].path, io, &fs->drive[i], why);
+		if (fs->store->drive[i].path && !fs->store->drive[i].missing)
+			err = drive_open(fs->store->drive[i].path, io, &fs->drive[i], why);
 	fs->loader = (struct loader){ .store = fs->store,
 				      .drive = fs->drive,
 				      .buffers = &fs->read_buffers };
@@ -172,6 +173,14 @@ static int start_hotstore(struct fs *fs, char *why)
 	return hotstore_create(&cfg, &fs->hot, why);
 }
 
+bool fs_uses_uring(const struct fs *fs)
+{
+	for (uint32_t i = 0; i < fs->store->drives; i++)
+		if (fs->drive[i])
+			return drive_uses_uring(fs->drive[i]);
+	return false;
+}
+
 static void say_started(const struct fs *fs, const struct options *o)
 {
 	char text[256];
@@ -182,7 +191,7 @@ static void say_started(const struct fs *fs, const struct options *o)
 		 fs->store->dir, o->mountpoint, fs->passthrough ? "passthrough" : "direct",
 		 fs->policy, fs->store->experts, fs->store->drives,
 		 fs->store->drives == 1 ? "" : "s",
-		 drive_uses_uring(fs->drive[0]) ? "io_uring" : "read threads");
+		 fs_uses_uring(fs) ? "io_uring" : "read threads");
 }
 
 static int start_parts(struct fs *fs, const struct options *o, char *why)
@@ -297,7 +306,7 @@ void daemon_stop(struct fs *fs)
 			close(fs->file[i].fd);
 	}
 	session_close(fs->session);
-	for (uint32_t i = 0; fs->drive && i < fs->store->drives; i++)
+	for (uint32_t i = 0; fs->drive && i <= STORE_DRIVES_MAX; i++)
 		drive_close(fs->drive[i]);
 	free(fs->drive);
 	backing_source_close(fs->source);

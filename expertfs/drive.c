@@ -33,6 +33,7 @@
 struct read_batch {
 	pthread_mutex_t lock;
 	pthread_cond_t done;
+	const struct urgency *urgency;
 	uint32_t pending;
 	int err;
 };
@@ -62,11 +63,12 @@ struct drive {
 	uint64_t busy_since;
 };
 
-struct read_batch *read_batch_new(void)
+struct read_batch *read_batch_new(const struct urgency *u)
 {
 	struct read_batch *b = calloc(1, sizeof(*b));
 
 	if (b) {
+		b->urgency = u;
 		pthread_mutex_init(&b->lock, NULL);
 		pthread_cond_init(&b->done, NULL);
 	}
@@ -384,4 +386,16 @@ bool drive_uses_uring(const struct drive *d)
 const char *drive_path(const struct drive *d)
 {
 	return d->path;
+}
+
+void drive_raise(struct drive *d, const struct urgency *u)
+{
+	(void)d;
+	(void)u;
+}
+
+uint64_t drive_backlog(struct drive *d)
+{
+	(void)d;
+	return 0;
 }

@@ -18,9 +18,20 @@ struct drive;
 
 enum drive_io { DRIVE_IO_AUTO, DRIVE_IO_URING, DRIVE_IO_THREADS };
 
-/* A set of reads that somebody waits for together. Lives on the waiter's stack. */
+/* What goes first when a drive has a choice: somebody waits; a guess of what will be asked for;
+ * experts on their way to another place. */
+enum drive_class { DRIVE_DEMAND, DRIVE_PREFETCH, DRIVE_PROMOTION, DRIVE_CLASSES };
+
+/* How urgent the reads of one load are. Whoever started them at a lower class may raise them while
+ * they wait (drive_raise()), because somebody asks for the expert by now. */
+struct urgency {
+	_Atomic int class; /* enum drive_class */
+};
+
+/* A set of reads that somebody waits for together. */
 struct read_batch;
-struct read_batch *read_batch_new(void); /* NULL: out of memory */
+/* u must live until the wait is over. NULL: out of memory */
+struct read_batch *read_batch_new(const struct urgency *u);
 /* Adds a read of length bytes at offset into buf; offset, length and buf on 4 KiB. May be called
  * for several drives; returns at once. Failures to queue are reported by the wait. */
 void read_batch_add(struct read_batch *b, struct drive *d, uint64_t offset, uint64_t length,
@@ -30,9 +41,13 @@ void read_batch_add(struct read_batch *b, struct drive *d, uint64_t offset, uint
 int read_batch_wait(struct read_batch *b);
 
 struct drive_stats {
-	uint64_t bytes, reads, errors; /* bytes that came; pieces asked for; pieces that failed */
-	uint64_t busy_ns;              /* time with at least one piece in flight */
-	uint32_t in_flight;            /* pieces, now */
+	uint64_t bytes, reads, errors;  /* bytes that came; pieces asked for; pieces that failed */
+	uint64_t busy_ns;               /* time with at least one piece in flight */
+	uint32_t in_flight;             /* pieces, now */
+	uint64_t queued[DRIVE_CLASSES]; /* bytes that wait or are in flight, now */
+	uint64_t speed;        /* bytes/s as measured while it had enough to do; 0: not known yet */
+	double p50_ms, p99_ms; /* of a piece, from the drive's start on it to its end; 0 if none */
+	bool failing;          /* its last reads failed: other copies are taken first */
 };
 
 /* Opens path and starts the thread. DRIVE_IO_AUTO takes io_uring where it works. Direct I/O where
@@ -41,6 +56,11 @@ int drive_open(const char *path, enum drive_io io, struct drive **out, char *why
 /* Waits for what is queued, ends the thread, closes. NULL is fine. */
 void drive_close(struct drive *d);
 void drive_stats(struct drive *d, struct drive_stats *out);
+/* The pieces of this urgency that still wait go to the class it has now. */
+void drive_raise(struct drive *d, const struct urgency *u);
+/* How long what is queued will take, for the choice between copies; a failing drive's is longer
+ * than any other's. Nanoseconds. */
+uint64_t drive_backlog(struct drive *d);
 bool drive_uses_uring(const struct drive *d);
 const char *drive_path(const struct drive *d);
 

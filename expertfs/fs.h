@@ -36,7 +36,7 @@ struct fs {
 	struct session *session; /* first: session.h */
 	struct store *store;
 	struct inode_table *inodes;
-	struct drive **drive;
+	struct drive **drive; /* STORE_DRIVES_MAX + 1; NULL: none, or missing */
 	struct loader loader; /* of store and drive */
 	sem_t read_buffers;   /* for loader */
 	struct backing_source *source;
@@ -52,6 +52,9 @@ struct fs {
 extern const struct fuse_lowlevel_ops fs_ops;
 /* Answers the open that waits; hotstore_config.opened. who is the fuse_req_t. */
 void fs_expert_opened(void *who, const struct hot_open *o);
+
+/* daemon.c: how the drives are read. */
+bool fs_uses_uring(const struct fs *fs);
 
 /* stats.c: stats.json as text; free() it. NULL: out of memory. */
 char *fs_stats_json(const struct fs *fs);

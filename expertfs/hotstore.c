@@ -236,6 +236,8 @@ const void *hotstore_bytes(struct hotstore *h, uint32_t index)
 	return h->slot[index].backing.map; /* fixed while the caller holds it open */
 }
 
+static const struct urgency demand = { DRIVE_DEMAND };
+
 /* Memory, bytes, proof, registration: everything that a reader needs. */
 static int fill(struct hotstore *h, uint32_t index, struct backing *b, char *why)
 {
@@ -245,7 +247,7 @@ static int fill(struct hotstore *h, uint32_t index, struct backing *b, char *why
 	if (err)
 		return fail(why, -err, "expert %u/%u: no memory of %llu bytes: %s", e->layer,
 			    e->expert, (unsigned long long)e->bytes, strerror(-err));
-	err = load_expert(&h->cfg.loader, e, b->map, why);
+	err = load_expert(&h->cfg.loader, index, &demand, b->map, why);
 	if (!err) {
 		err = backing_freeze(b, !h->cfg.passthrough);
 		if (!err && h->cfg.passthrough)
@@ -316,7 +318,7 @@ static void run_proof(struct hotstore *h, const struct job *j)
 	struct hot_open o = { .index = j->index };
 	char why[WHY_MAX];
 
-	o.err = prove_expert(&h->cfg.loader, expert_of(h, j->index), &o.copy, why);
+	o.err = prove_expert(&h->cfg.loader, j->index, &o.copy, why);
 	if (o.err)
 		log_line(LOG_ERR, "%s", why);
 	pthread_mutex_lock(&h->lock);

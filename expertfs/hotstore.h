@@ -65,6 +65,43 @@ const void *hotstore_bytes(struct hotstore *h, uint32_t index);
  * cp_create_spec() takes. 0, -EINVAL if there is no such policy or parameter, -ENOMEM. */
 int hotstore_set_policy(struct hotstore *h, const char *spec);
 
+/* What is known of one expert. */
+enum hot_state { HOT_COLD, HOT_LOADING, HOT_RESIDENT };
+struct hot_info {
+	enum hot_state state;
+	bool pinned;         /* by hotstore_pin() */
+	bool held;           /* open by a reader */
+	double heat;         /* decayed count of uses, as of now */
+	uint64_t uses, loads; /* opens; times it was read from the drives */
+	uint64_t last_use;   /* seconds of the epoch, 0: never */
+	uint64_t load_ns;    /* the last load took so long, 0: never */
+};
+void hotstore_info(struct hotstore *h, uint32_t index, struct hot_info *out);
+/* The same of all experts, in order of index: info has store->experts of them. The lock is given
+ * back now and then, so it is a moving picture, and no open waits long. */
+void hotstore_snapshot(struct hotstore *h, struct hot_info *info);
+/* What was known before the start: heat, uses, loads, last_use and load_ns of info. Before the
+ * first open. */
+void hotstore_seed(struct hotstore *h, uint32_t index, const struct hot_info *info);
+
+/* Loads that nobody waits for. They return at once: 0, -EEXIST (in memory or on its way),
+ * -EAGAIN (enough are queued already), -ENOSPC (no room: HOT_FILL only takes free memory, and the
+ * others evict what the policy lets go). */
+enum hot_reason {
+	HOT_PREFETCH, /* the engine's guess */
+	HOT_WARM,     /* somebody asked for it */
+	HOT_FILL      /* from the usage of last time */
+};
+int hotstore_load(struct hotstore *h, uint32_t index, enum hot_reason reason);
+/* Keeps an expert: it is loaded if need be, and never evicted. 0; -ENOSPC: pins may take three
+ * quarters of the capacity at most, so that there is room to work. */
+int hotstore_pin(struct hotstore *h, uint32_t index);
+int hotstore_unpin(struct hotstore *h, uint32_t index); /* 0 or -ENOENT: is not pinned */
+/* Drops it from memory. 0, -EBUSY: held, loading or pinned; -ENOENT: not in memory. */
+int hotstore_evict(struct hotstore *h, uint32_t index);
+/* Another capacity: evicts down to it as far as nothing holds it, at once. */
+void hotstore_resize(struct hotstore *h, uint64_t capacity);
+
 struct hotstore_stats {
 	char spec[HOTSTORE_SPEC]; /* the policy as it was asked for */
 	struct cp_stats policy;

@@ -16,16 +16,16 @@
 #define PROVE_BYTES (1u << 20)
 
 /* The extents of one copy: they lie side by side. Returns how many. */
-static uint32_t copy_extents(const struct store_expert *e, unsigned copy,
+static uint32_t copy_extents(const struct extent_list *l, unsigned copy,
 			     const struct extent **first)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < e->extents; i++) {
-		if (e->extent[i].copy != copy)
+	for (uint32_t i = 0; i < l->n; i++) {
+		if (l->x[i].copy != copy)
 			continue;
 		if (n++ == 0)
-			*first = &e->extent[i];
+			*first = &l->x[i];
 	}
 	return n;
 }
@@ -44,9 +44,10 @@ static int say_bad(const struct loader *l, const struct store_expert *e, const s
 }
 
 static int read_extents(const struct loader *l, const struct store_expert *e,
-			const struct extent *x, uint32_t n, char *dst, char *why)
+			const struct extent *x, uint32_t n, const struct urgency *u, char *dst,
+			char *why)
 {
-	struct read_batch *b = read_batch_new();
+	struct read_batch *b = read_batch_new(u);
 	int err;
 
 	if (!b)
@@ -64,16 +65,30 @@ static int read_extents(const struct loader *l, const struct store_expert *e,
 	return 0;
 }
 
-int load_expert(const struct loader *l, const struct store_expert *e, void *dst, char *why)
+static const struct urgency demand = { DRIVE_DEMAND };
+
+int load_expert(const struct loader *l, uint32_t index, const struct urgency *u, void *dst,
+		char *why)
 {
+	const struct store_expert *e = &l->store->expert[index];
 	const struct extent *x = NULL;
+	struct place p;
 	int err = -EIO;
 	uint32_t n;
 
-	for (unsigned copy = 0; err && (n = copy_extents(e, copy, &x)) > 0; copy++)
+	store_take(l->store, index, &p);
+	for (unsigned copy = 0; err && (n = copy_extents(p.packed, copy, &x)) > 0; copy++)
 		for (int try = 0; err && try < TRIES; try++)
-			err = read_extents(l, e, x, n, dst, why);
+			err = read_extents(l, e, x, n, u, dst, why);
+	store_give(l->store, &p);
 	return err;
+}
+
+void loader_raise(const struct loader *l, const struct urgency *u)
+{
+	for (uint32_t i = 0; i <= STORE_DRIVES_MAX; i++)
+		if (l->drive[i])
+			drive_raise(l->drive[i], u);
 }
 
 static int prove_extent(const struct loader *l, const struct store_expert *e,
@@ -87,7 +102,7 @@ static int prove_extent(const struct loader *l, const struct store_expert *e,
 	XXH3_64bits_reset(hash);
 	for (uint64_t at = 0; at < x->length && !err; at += PROVE_BYTES) {
 		uint64_t left = x->length - at, n = left < PROVE_BYTES ? left : PROVE_BYTES;
-		struct read_batch *b = read_batch_new();
+		struct read_batch *b = read_batch_new(&demand);
 		if (!b) {
 			err = -ENOMEM;
 			break;
@@ -122,16 +137,19 @@ static void give_buffer(const struct loader *l, void *buf)
 	sem_post(l->buffers);
 }
 
-int prove_expert(const struct loader *l, const struct store_expert *e, unsigned *copy, char *why)
+int prove_expert(const struct loader *l, uint32_t index, unsigned *copy, char *why)
 {
+	const struct store_expert *e = &l->store->expert[index];
 	const struct extent *x = NULL;
 	void *buf = take_buffer(l, PROVE_BYTES < e->bytes ? PROVE_BYTES : e->bytes);
+	struct place p;
 	int err = -EIO;
 	uint32_t n;
 
 	if (!buf)
 		return fail(why, ENOMEM, "out of memory");
-	for (unsigned c = 0; err && (n = copy_extents(e, c, &x)) > 0; c++) {
+	store_take(l->store, index, &p);
+	for (unsigned c = 0; err && (n = copy_extents(p.packed, c, &x)) > 0; c++) {
 		*copy = c;
 		for (int try = 0; err && try < TRIES; try++) {
 			err = 0;
@@ -139,17 +157,18 @@ int prove_expert(const struct loader *l, const struct store_expert *e, unsigned 
 				err = prove_extent(l, e, &x[i], buf, why);
 		}
 	}
+	store_give(l->store, &p);
 	give_buffer(l, buf);
 	return err;
 }
 
 /* Bytes start to end of the expert into buf, where they begin at start. */
-static int read_range(const struct loader *l, const struct store_expert *e, unsigned copy,
+static int read_range(const struct loader *l, const struct extent_list *list, unsigned copy,
 		      uint64_t start, uint64_t end, char *buf)
 {
 	const struct extent *x = NULL;
-	uint32_t n = copy_extents(e, copy, &x);
-	struct read_batch *b = read_batch_new();
+	uint32_t n = copy_extents(list, copy, &x);
+	struct read_batch *b = read_batch_new(&demand);
 
 	if (!b)
 		return -ENOMEM;
@@ -165,12 +184,14 @@ static int read_range(const struct loader *l, const struct store_expert *e, unsi
 	return read_batch_wait(b);
 }
 
-void read_expert(const struct loader *l, const struct store_expert *e, unsigned copy,
-		 uint64_t offset, size_t size, read_use *use, void *arg)
+void read_expert(const struct loader *l, uint32_t index, unsigned copy, uint64_t offset,
+		 size_t size, read_use *use, void *arg)
 {
+	const struct store_expert *e = &l->store->expert[index];
 	uint64_t start = offset & ~(uint64_t)(SHARD_ALIGN - 1), end;
+	struct place p;
 	char *buf;
-	int err;
+	int err = -ENOMEM;
 
 	if (offset >= e->bytes || size == 0) {
 		use(arg, NULL, 0);
@@ -178,7 +199,11 @@ void read_expert(const struct loader *l, const struct store_expert *e, unsigned 
 	}
 	end = size < e->bytes - offset ? offset + size : e->bytes;
 	buf = take_buffer(l, end - start);
-	err = buf ? read_range(l, e, copy, start, end, buf) : -ENOMEM;
+	if (buf) {
+		store_take(l->store, index, &p);
+		err = read_range(l, p.packed, copy, start, end, buf);
+		store_give(l->store, &p);
+	}
 	if (err)
 		use(arg, NULL, err);
 	else

@@ -96,6 +96,12 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	err = store_open(o.store, &store, why);
+	if (!err && store->lost && !o.degraded) {
+		err = -ENOENT; /* why says which shard is not there */
+		store_close(store);
+	}
+	if (!err && why[0])
+		log_line(LOG_WARNING, "%s", why);
 	if (!err && (err = daemon_check_mountpoint(o.mountpoint, store, why)) != 0)
 		store_close(store);
 	if (err) {

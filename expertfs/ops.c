@@ -316,8 +316,8 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		else
 			fuse_reply_err(req, EIO); /* passthrough handles are read by the kernel */
 	} else if (n.kind == NODE_EXPERT) {
-		read_expert(&fs->loader, &fs->store->expert[n.index], handle_copy(fi->fh),
-			    (uint64_t)off, size, reply_read, req);
+		read_expert(&fs->loader, n.index, handle_copy(fi->fh), (uint64_t)off, size,
+			    reply_read, req);
 	} else {
 		read_file(req, fs->file[n.kind - NODE_MODEL].fd, size, off);
 	}

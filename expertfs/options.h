@@ -15,7 +15,8 @@ enum serve_mode { MODE_AUTO, MODE_PASSTHROUGH, MODE_DIRECT };
 struct options {
 	const char *store, *mountpoint;
 	bool foreground, allow_other;
-	uint64_t memory;         /* bytes; UINT64_MAX: half of what is available */
+	bool degraded;   /* mount although experts have no copy on the drives that are there */
+	uint64_t memory; /* bytes; UINT64_MAX: half of what is available */
 	unsigned memory_percent; /* of what is available, if not 0 */
 	enum serve_mode mode;
 	enum drive_io io;

@@ -31,7 +31,6 @@ void shard_head_seal(struct shard_head *h)
 void record_head_seal(struct record_head *h)
 {
 	memcpy(h->magic, RECORD_MAGIC, sizeof(h->magic));
-	h->pad = 0;
 	h->check = XXH3_64bits(h, offsetof(struct record_head, check));
 }
 

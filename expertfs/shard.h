@@ -8,7 +8,8 @@
  * Records follow each other without gaps until the end of the file. One record holds one part of
  * one expert (the whole expert, unless it is striped). A record describes itself, so that a lost
  * catalog.db can be made anew from the shards, and an interrupted pack can go on after the last
- * whole one. Nothing in a shard is ever rewritten in place.
+ * whole one. Nothing in a shard is ever rewritten in place. An expert that moves is appended where
+ * it goes to, under a higher generation, and its old records become holes (zeros).
  *
  * Checksums are XXH3-64 (seed 0, canonical value stored as a little-endian integer).
  */
@@ -37,9 +38,9 @@ struct shard_head {
 struct record_head {
 	char magic[8];
 	uint32_t layer, expert;
-	uint32_t part, parts; /* this part of how many; 0 of 1 for a whole expert */
-	uint32_t copy;        /* 0, or 1.. for a replica */
-	uint32_t pad;
+	uint32_t part, parts;   /* this part of how many; 0 of 1 for a whole expert */
+	uint32_t copy;          /* 0, or 1.. for a replica */
+	uint32_t generation;    /* 0 as packed; 1.. each time the expert was moved (respread.h) */
 	uint64_t expert_bytes;  /* the whole expert */
 	uint64_t part_offset;   /* of this part within the expert */
 	uint64_t part_bytes;    /* payload, without the zeros behind it */

@@ -79,12 +79,12 @@ static json_t *all_json(const struct fs *fs, const struct hotstore_stats *h, dou
 	uint64_t bytes = 0;
 
 	for (uint32_t i = 0; i < fs->store->drives; i++)
-		json_array_append_new(drives, drive_json(fs->drive[i], &bytes));
+		if (fs->drive[i])
+			json_array_append_new(drives, drive_json(fs->drive[i], &bytes));
 	put(o, "version", 1);
 	json_object_set_new(o, "store", path_json(fs->store->dir));
 	json_object_set_new(o, "mode", json_string(fs->passthrough ? "passthrough" : "direct"));
-	json_object_set_new(o, "io",
-			    json_string(drive_uses_uring(fs->drive[0]) ? "io_uring" : "threads"));
+	json_object_set_new(o, "io", json_string(fs_uses_uring(fs) ? "io_uring" : "threads"));
 	json_object_set_new(o, "policy", json_string(h->spec));
 	json_object_set_new(o, "uptime_s", json_real(uptime));
 	json_object_set_new(o, "memory", memory_json(fs, h));

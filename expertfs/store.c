@@ -16,6 +16,7 @@
 #include "expertfs/catalog.h"
 #include "expertfs/fail.h"
 
+/* Is the shard of this drive there, whole, and of this store? */
 static int check_shard(const struct store *s, uint32_t drive, char *why)
 {
 	const struct store_drive *d = &s->drive[drive];
@@ -31,15 +32,14 @@ static int check_shard(const struct store *s, uint32_t drive, char *why)
 		return fail(why, errno, "%s: %s", d->path, strerror(errno));
 	if (fstat(fd, &st) != 0)
 		err = fail(why, errno, "%s: %s", d->path, strerror(errno));
-	else if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != d->bytes)
+	else if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size < d->bytes)
 		err = fail(why, EBADMSG,
 			   "%s is damaged: it has %" PRIu64 " bytes and should have %" PRIu64,
 			   d->path, (uint64_t)st.st_size, d->bytes);
 	else if (pread(fd, &h, sizeof(h), 0) != (ssize_t)sizeof(h) || !shard_head_valid(&h))
 		err = fail(why, EBADMSG, "%s is damaged: its first block is not that of a shard",
 			   d->path);
-	else if (memcmp(h.store_id, s->id, STORE_ID_SIZE) != 0 || h.drive != drive ||
-		 h.drives != s->drives)
+	else if (memcmp(h.store_id, s->id, STORE_ID_SIZE) != 0 || h.drive != drive)
 		err = fail(why, EBADMSG,
 			   "%s belongs to another store, or to another drive of this one", d->path);
 	close(fd);
@@ -71,6 +71,23 @@ static int check_files(const struct store *s, char *why)
 	return err ? err : check_file(s, "catalog.db", why);
 }
 
+/* Whether one of an expert's copies lies on drives that are there. */
+static bool has_copy(const struct store *s, const struct store_expert *e)
+{
+	const struct extent_list *l = e->packed;
+	bool whole = false;
+
+	for (uint32_t i = 0; i < l->n; i++) {
+		if (i == 0 || l->x[i].copy != l->x[i - 1].copy) {
+			if (whole)
+				return true;
+			whole = true;
+		}
+		whole = whole && !s->drive[l->x[i].drive].missing;
+	}
+	return whole;
+}
+
 static void measure(struct store *s)
 {
 	for (uint32_t i = 0; i < s->experts; i++) {
@@ -82,17 +99,20 @@ static void measure(struct store *s)
 		if (e->expert >= s->experts_per_layer)
 			s->experts_per_layer = e->expert + 1u;
 		s->total_bytes += e->bytes;
+		s->lost += !has_copy(s, e);
 	}
 }
 
 int store_open(const char *dir, struct store **out, char *why)
 {
 	struct store *s = calloc(1, sizeof(*s));
+	char first[WHY_MAX] = "";
 	struct stat st;
 	int err = 0;
 
 	if (!s)
 		return fail(why, ENOMEM, "out of memory");
+	pthread_mutex_init(&s->lock, NULL);
 	s->dir = realpath(dir, NULL);
 	if (!s->dir || stat(s->dir, &st) != 0)
 		err = fail(why, errno, "%s: %s", dir, strerror(errno));
@@ -100,12 +120,14 @@ int store_open(const char *dir, struct store **out, char *why)
 		err = fail(why, ENOTDIR, "%s is not a store: not a folder", dir);
 	err = err ? err : check_files(s, why);
 	err = err ? err : catalog_load(s, why);
-	for (uint32_t i = 0; err == 0 && i < s->drives; i++)
-		err = check_shard(s, i, why);
 	if (err) {
 		store_close(s);
 		return err;
 	}
+	for (uint32_t i = 0; i < s->drives; i++)
+		if (s->drive[i].path && check_shard(s, i, first[0] ? why : first) != 0)
+			s->drive[i].missing = true;
+	snprintf(why, WHY_MAX, "%s", first);
 	measure(s);
 	*out = s;
 	return 0;
@@ -115,12 +137,16 @@ void store_close(struct store *s)
 {
 	if (!s)
 		return;
-	for (uint32_t i = 0; i < s->drives; i++)
+	for (uint32_t i = 0; s->drive && i < s->drives; i++)
 		free(s->drive[i].path);
+	for (uint32_t i = 0; s->expert && i < s->experts; i++) {
+		free(s->expert[i].packed);
+		free(s->expert[i].hot);
+	}
 	free(s->drive);
 	free(s->expert);
-	free(s->extent);
 	free(s->dir);
+	pthread_mutex_destroy(&s->lock);
 	free(s);
 }
 
@@ -139,4 +165,113 @@ const struct store_expert *store_find(const struct store *s, unsigned layer, uns
 			hi = mid;
 	}
 	return NULL;
+}
+
+struct extent_list *extent_list_new(uint32_t n)
+{
+	struct extent_list *l = calloc(1, sizeof(*l) + n * sizeof(l->x[0]));
+
+	if (l) {
+		l->refs = 1;
+		l->n = n;
+	}
+	return l;
+}
+
+void store_take(struct store *s, uint32_t index, struct place *p)
+{
+	pthread_mutex_lock(&s->lock);
+	*p = (struct place){ s->expert[index].packed, s->expert[index].hot };
+	p->packed->refs++;
+	if (p->hot)
+		p->hot->refs++;
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* True if the last reference is gone. Lock held. */
+static bool unref(struct extent_list *l)
+{
+	return l && --l->refs == 0;
+}
+
+void store_give(struct store *s, struct place *p)
+{
+	bool packed, hot;
+
+	pthread_mutex_lock(&s->lock);
+	packed = unref(p->packed);
+	hot = unref(p->hot);
+	pthread_mutex_unlock(&s->lock);
+	if (packed)
+		free(p->packed);
+	if (hot)
+		free(p->hot);
+}
+
+void store_drop(struct store *s, struct extent_list *old)
+{
+	bool last;
+
+	pthread_mutex_lock(&s->lock);
+	last = unref(old);
+	pthread_mutex_unlock(&s->lock);
+	if (last)
+		free(old);
+}
+
+static struct extent_list *exchange(struct store *s, struct extent_list **at,
+				    struct extent_list *now)
+{
+	struct extent_list *old;
+
+	pthread_mutex_lock(&s->lock);
+	old = *at;
+	*at = now;
+	pthread_mutex_unlock(&s->lock);
+	return old;
+}
+
+struct extent_list *store_set_packed(struct store *s, uint32_t index, struct extent_list *now)
+{
+	return exchange(s, &s->expert[index].packed, now);
+}
+
+struct extent_list *store_set_hot(struct store *s, uint32_t index, struct extent_list *now)
+{
+	return exchange(s, &s->expert[index].hot, now);
+}
+
+bool store_unread(struct store *s, const struct extent_list *old)
+{
+	bool only;
+
+	pthread_mutex_lock(&s->lock);
+	only = old->refs == 1;
+	pthread_mutex_unlock(&s->lock);
+	return only;
+}
+
+int store_write_shards(const char *dir, const char *const *paths, uint32_t n, char *why)
+{
+	char path[PATH_MAX], fresh[PATH_MAX];
+	FILE *f;
+	int err = 0;
+
+	if (snprintf(path, sizeof(path), "%s/shards", dir) >= (int)sizeof(path) - 8)
+		return fail(why, ENAMETOOLONG, "%s: the path is too long", dir);
+	snprintf(fresh, sizeof(fresh), "%s/shards.new", dir);
+	f = fopen(fresh, "we");
+	if (!f)
+		return fail(why, errno, "%s: %s", fresh, strerror(errno));
+	for (uint32_t i = 0; i < n; i++)
+		fprintf(f, "%s\n", paths[i] ? paths[i] : "-");
+	if (fflush(f) != 0 || fsync(fileno(f)) != 0)
+		err = fail(why, errno, "%s: %s", fresh, strerror(errno));
+	if (fclose(f) != 0 && !err)
+		err = fail(why, errno, "%s: %s", fresh, strerror(errno));
+	if (!err && rename(fresh, path) != 0)
+		err = fail(why, errno, "%s: %s", path, strerror(errno));
+	if (err)
+		unlink(fresh);
+	return err;
 }

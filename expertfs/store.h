@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A store as the daemon and the tools see it: drives, and for each expert a list of extents.
+ * A store as the daemon and the tools see it: drives, and for each expert where it lies.
  *
- * Built from catalog.db (catalog.h) by store_open(). Read-only after that, so it needs no lock.
- * Every source of experts (a packed shard, a striped one, a replica, later the slices of a GGUF
- * file) is this same list, which is why the reading path has one shape.
+ * Built from catalog.db (catalog.h) by store_open(). An expert lies in one or more whole copies,
+ * each a list of extents: a packed shard, a striped one, a replica, later the slices of a GGUF file
+ * are all that same list, which is why the reading path has one shape.
+ *
+ * Names, sizes and the order of experts never change. Where one lies may (an expert is moved, a
+ * drive is added, a copy appears on the hot drive): a reader takes the place of an expert, reads,
+ * and gives it back; whoever changed it meanwhile waits for that before the old bytes may go.
  */
 #ifndef EXPERTFS_STORE_H
 #define EXPERTFS_STORE_H
 
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "expertfs/shard.h"
@@ -17,9 +23,15 @@
 #define STORE_FILES 3
 extern const char *const store_file_names[STORE_FILES];
 
+#define STORE_DRIVES_MAX 256
+/* Copies on the hot drive (--hot-dir) are on this drive, which is in no catalog. Arrays of drives
+ * have STORE_DRIVES_MAX + 1 entries. */
+#define STORE_HOT_DRIVE STORE_DRIVES_MAX
+
 struct store_drive {
-	char *path;     /* the shard file, absolute */
-	uint64_t bytes; /* size it must have */
+	char *path;     /* the shard file, absolute; NULL: no drive has this number */
+	uint64_t bytes; /* that the catalog knows; the file may have more (store_open()) */
+	bool missing;   /* not there, or not ours: see store_open() */
 };
 
 /* A range of bytes on a drive that becomes a range of an expert. */
@@ -32,32 +44,67 @@ struct extent {
 	uint16_t copy; /* 0, or 1.. for replicas */
 };
 
+/* One or more copies of an expert; never changed once made. Counted: readers hold a reference. */
+struct extent_list {
+	uint32_t refs; /* under store.lock */
+	uint32_t n;
+	struct extent x[]; /* in order of copy, then expert_offset */
+};
+
 struct store_expert {
 	uint16_t layer, expert;
-	uint32_t extents; /* number of them; in order of copy, then expert_offset */
-	const struct extent *extent;
 	uint64_t bytes;
+	struct extent_list *packed; /* in the shards; under store.lock once the store is in use */
+	struct extent_list *hot;    /* one extent on STORE_HOT_DRIVE, or NULL; likewise */
 };
 
 struct store {
 	char *dir; /* absolute */
 	uint8_t id[STORE_ID_SIZE];
-	uint32_t drives, experts;
-	uint32_t layers_end;        /* one more than the highest layer that has experts */
-	uint32_t experts_per_layer; /* one more than the highest expert number */
-	struct store_drive *drive;
+	uint32_t drives; /* one more than the highest number; grows only, under lock */
+	uint32_t experts;
+	uint32_t layers_end;         /* one more than the highest layer that has experts */
+	uint32_t experts_per_layer;  /* one more than the highest expert number */
+	struct store_drive *drive;   /* STORE_DRIVES_MAX + 1 */
 	struct store_expert *expert; /* sorted by layer, then expert */
-	struct extent *extent;       /* all of them, owned here */
 	uint64_t max_expert_bytes, total_bytes;
+	uint32_t lost; /* experts without a whole copy on drives that are there */
+	pthread_mutex_t lock;
 };
 
-/* Opens DIR: it must hold model.json, tokenizer.json, dense.bin and catalog.db, and every shard
- * must be there with the size the catalog says and the right store id. 0 or negative errno with the
- * sentence in why. */
+/* Opens DIR: it must hold model.json, tokenizer.json, dense.bin and catalog.db. A shard that is
+ * not there, is too short, or has another store's id makes its drive missing, and the sentence of
+ * the first such is left in why (empty if there is none). Whether the rest is enough is for the
+ * caller, who looks at s->lost. A shard may be longer than the catalog says: what a move appended
+ * before it was killed. 0 or negative errno with the sentence in why. */
 int store_open(const char *dir, struct store **out, char *why);
 void store_close(struct store *s); /* NULL is fine */
 
 /* NULL if there is no such expert. */
 const struct store_expert *store_find(const struct store *s, unsigned layer, unsigned expert);
+
+/* A list with room for n extents and one reference, the caller's. NULL: out of memory. */
+struct extent_list *extent_list_new(uint32_t n);
+
+/* Where an expert lies at this moment. Both lists are held until store_give(). */
+struct place {
+	struct extent_list *packed, *hot; /* hot may be NULL */
+};
+void store_take(struct store *s, uint32_t index, struct place *p);
+void store_give(struct store *s, struct place *p);
+
+/* Puts another list (with the caller's reference) into the place of the present one, which the
+ * caller then owns a reference of. Readers that took it earlier still read there: its bytes may go
+ * only when store_unread() says so. Then store_drop(). hot may become NULL. */
+struct extent_list *store_set_packed(struct store *s, uint32_t index, struct extent_list *now);
+struct extent_list *store_set_hot(struct store *s, uint32_t index, struct extent_list *now);
+bool store_unread(struct store *s,
+		  const struct extent_list *old);          /* the caller's is the only one */
+void store_drop(struct store *s, struct extent_list *old); /* NULL is fine */
+
+/* STORE/shards: the paths of the shards, one a line in order of drive, as catalog.db has them ("-"
+ * for a number without drive). Only for the day when catalog.db is lost. Written to a new file that
+ * takes the old one's place. paths[i] may be NULL. */
+int store_write_shards(const char *dir, const char *const *paths, uint32_t n, char *why);
 
 #endif

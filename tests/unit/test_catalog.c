@@ -80,10 +80,10 @@ static void round_trip(void **state)
 	assert_int_equal(s->id[2], 254);
 	const struct store_expert *e = store_find(s, 4, 2);
 	assert_non_null(e);
-	assert_int_equal(e->extents, 4);
+	assert_int_equal(e->packed->n, 4);
 	assert_int_equal(e->bytes, BYTES);
-	assert_int_equal(e->extent[3].check, UINT64_MAX - 3);
-	assert_int_equal(e->extent[3].expert_offset, 8192);
+	assert_int_equal(e->packed->x[3].check, UINT64_MAX - 3);
+	assert_int_equal(e->packed->x[3].expert_offset, 8192);
 	assert_null(store_find(s, 1, 0));
 	assert_null(store_find(s, 4, 3));
 	store_close(s);

@@ -164,12 +164,15 @@ static void damage(unsigned layer, unsigned expert, bool replica)
 static int run_export(const char *dir, char said[1024])
 {
 	int keep = dup(STDERR_FILENO), fd = open(in_top("said"), O_RDWR | O_CREAT | O_TRUNC, 0644);
+	char from[PATH_MAX], to[PATH_MAX];
 	int status;
 	ssize_t n;
 
+	snprintf(from, sizeof(from), "%s", in_top("store"));
+	snprintf(to, sizeof(to), "%s", in_top(dir));
 	fflush(stderr);
 	dup2(fd, STDERR_FILENO);
-	status = ctl_export(in_top("store"), in_top(dir));
+	status = ctl_export.run((char *[]){ from, to, NULL });
 	fflush(stderr);
 	dup2(keep, STDERR_FILENO);
 	close(keep);

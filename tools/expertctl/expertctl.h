@@ -1,24 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expertctl: the subcommands that main.c calls. Each takes its own words, reports its own errors on
- * stderr and returns the exit status.
+ * expertctl: the subcommands that main.c calls, each in a file of its own. A subcommand takes its
+ * own words, reports its own errors on stderr and returns the exit status.
  */
 #ifndef EXPERTCTL_H
 #define EXPERTCTL_H
 
 #include <stdbool.h>
 
+#define CTL_DEFAULT_MOUNT "/mnt/experts"
+
+struct ctl_command {
+	const char *name;
+	const char *usage;       /* what follows its name: "[MOUNT] [--json]" */
+	const char *about;       /* some words for --help; further lines begin after a newline */
+	int (*run)(char **argv); /* the words after the name, NULL at the end */
+};
+
+extern const struct ctl_command ctl_stats, ctl_policy, ctl_export;
+
 /* Exit status 2, and the sentence why: for a command line that makes no sense. */
 __attribute__((format(printf, 1, 2))) int ctl_usage(const char *fmt, ...);
 
-/* Shows MOUNT/.expertfs/stats.json, as a table or as it is. */
-int ctl_stats(const char *mount, bool json);
+/* The words of a subcommand: operands into words[], at most max of them; the flag `flag` ("--json")
+ * if it is one of this subcommand (NULL: none). 0, or the exit status of a usage error. */
+int ctl_split(char **argv, const char **words, int max, int *n, const char *flag, bool *set);
 
-/* Shows the policy of MOUNT's daemon (n == 0), or makes it words[0] with the parameters words[1..]
- * (key=value). */
-int ctl_policy(const char *mount, const char *const *words, int n);
-
-/* Writes the plain directory of the store into dir, which must not exist. */
-int ctl_export(const char *store, const char *dir);
+/* True if words[0] names the mount (it has a slash); it is taken off, else *mount stays. */
+bool ctl_take_mount(const char ***words, int *n, const char **mount);
 
 #endif

@@ -173,6 +173,8 @@ static int read_extent(struct export *x, const struct store_expert *e, const str
 	char *data = x->buffer + part->expert_offset;
 	uint64_t n = 0;
 
+	if (x->drive[part->drive] < 0)
+		return fail(why, ENOENT, "%s is missing", path);
 	while (n < part->length) {
 		ssize_t got = pread(x->drive[part->drive], data + n, part->length - n,
 				    (off_t)(part->offset + n));
@@ -199,15 +201,16 @@ static int read_extent(struct export *x, const struct store_expert *e, const str
  * were tried. The extents of a copy lie together. */
 static int read_expert(struct export *x, const struct store_expert *e, char *why)
 {
+	const struct extent_list *l = e->packed; /* nobody moves experts in this process */
 	char other[WHY_MAX];
 	int first = 0;
 
-	for (uint32_t i = 0; i < e->extents;) {
-		uint16_t copy = e->extent[i].copy;
+	for (uint32_t i = 0; i < l->n;) {
+		uint16_t copy = l->x[i].copy;
 		int err = 0;
-		for (; i < e->extents && e->extent[i].copy == copy; i++)
+		for (; i < l->n && l->x[i].copy == copy; i++)
 			if (err == 0)
-				err = read_extent(x, e, &e->extent[i], first ? other : why);
+				err = read_extent(x, e, &l->x[i], first ? other : why);
 		if (err == 0) {
 			if (first) {
 				progress_end(x);
@@ -328,6 +331,8 @@ static int open_drives(struct export *x, char *why)
 	for (uint32_t i = 0; i < x->store->drives; i++)
 		x->drive[i] = -1;
 	for (uint32_t i = 0; i < x->store->drives; i++) {
+		if (!x->store->drive[i].path || x->store->drive[i].missing)
+			continue;
 		x->drive[i] = open(x->store->drive[i].path, O_RDONLY | O_CLOEXEC);
 		if (x->drive[i] < 0)
 			return fail(why, errno, "%s: %s", x->store->drive[i].path, strerror(errno));
@@ -398,6 +403,8 @@ static int export_all(struct export *x, const char *store, const char *dir, char
 	int err = set_paths(x, dir, why);
 
 	err = err ? err : store_open(store, &x->store, why);
+	if (err == 0 && x->store->lost)
+		err = -ENOENT; /* why says which shard is not there */
 	err = err ? err : check_space(x, why);
 	err = err ? err : open_drives(x, why);
 	err = err ? err : get_buffer(x, why);
@@ -409,7 +416,7 @@ static int export_all(struct export *x, const char *store, const char *dir, char
 	return err ? err : publish(x, why);
 }
 
-int ctl_export(const char *store, const char *dir)
+static int export(const char *store, const char *dir)
 {
 	const struct sigaction act = { .sa_handler = on_signal };
 	struct export *x = calloc(1, sizeof(*x));
@@ -434,3 +441,22 @@ int ctl_export(const char *store, const char *dir)
 	finish(x);
 	return err ? 1 : 0;
 }
+
+static int run(char **argv)
+{
+	const char *words[2];
+	int n, status = ctl_split(argv, words, 2, &n, NULL, NULL);
+
+	if (status)
+		return status;
+	if (n < 2)
+		return ctl_usage("export needs a STORE and a DIR");
+	return export(words[0], words[1]);
+}
+
+const struct ctl_command ctl_export = {
+	.name = "export",
+	.usage = "STORE DIR",
+	.about = "write STORE as a plain directory, which coli-engine reads without a daemon",
+	.run = run,
+};

@@ -14,6 +14,7 @@
 
 #include "expertfs/fail.h"
 
+#define MAX_WORDS 16
 #define LINE_MAX_BYTES 256
 
 static int open_policy(const char *mount, int how, char *why)
@@ -89,7 +90,7 @@ static int set(const char *mount, const char *line, char *why)
 	return err;
 }
 
-int ctl_policy(const char *mount, const char *const *words, int n)
+static int policy(const char *mount, const char *const *words, int n)
 {
 	char why[WHY_MAX], line[LINE_MAX_BYTES];
 	int err;
@@ -104,3 +105,22 @@ int ctl_policy(const char *mount, const char *const *words, int n)
 		fprintf(stderr, "expertctl: %s\n", why);
 	return err ? 1 : 0;
 }
+
+static int run(char **argv)
+{
+	const char *room[MAX_WORDS], **words = room, *mount = CTL_DEFAULT_MOUNT;
+	int n, status = ctl_split(argv, room, MAX_WORDS, &n, NULL, NULL);
+
+	if (status)
+		return status;
+	ctl_take_mount(&words, &n, &mount);
+	return policy(mount, words, n);
+}
+
+const struct ctl_command ctl_policy = {
+	.name = "policy",
+	.usage = "[MOUNT] [NAME [KEY=VALUE...]]",
+	.about = "show the eviction policy, switch to another one, or tune it; what is in memory\n"
+		 "stays",
+	.run = run,
+};

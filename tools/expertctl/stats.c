@@ -301,7 +301,7 @@ static int show_text(const char *mount, const char *text, size_t bytes, char *wh
 	return 0;
 }
 
-int ctl_stats(const char *mount, bool json)
+static int stats(const char *mount, bool json)
 {
 	char why[WHY_MAX], *text = NULL;
 	size_t bytes = 0;
@@ -318,3 +318,20 @@ int ctl_stats(const char *mount, bool json)
 		fprintf(stderr, "expertctl: %s\n", why);
 	return err ? 1 : 0;
 }
+
+static int run(char **argv)
+{
+	const char *mount = CTL_DEFAULT_MOUNT;
+	bool json = false;
+	int n, status = ctl_split(argv, &mount, 1, &n, "--json", &json);
+
+	return status ? status : stats(mount, json);
+}
+
+const struct ctl_command ctl_stats = {
+	.name = "stats",
+	.usage = "[MOUNT] [--json]",
+	.about = "show what the daemon of MOUNT holds and does: mode, memory, hit rate, experts,\n"
+		 "drives; --json: its stats.json as it is",
+	.run = run,
+};
