@@ -39,7 +39,7 @@ pack_and_check()
 	rm -rf store out
 }
 mkdir drive0 drive1 drive2
-pack_and_check bf16-mtp '--mtp --unused' '--drive drive0 --drive drive1' \
+pack_and_check bf16-mtp '--mtp --unused' '--drive drive0 --drive drive1 --speeds 1,1' \
 	'--ignore layers.2.self_attn.indexer|inv_freq'
 rm drive?/*
 pack_and_check fp8-fused '--dtype fp8 --fused --files 3 --index --block 32,64' \
@@ -48,7 +48,7 @@ pack_and_check fp8 '--dtype fp8 --files 2 --mtp' '--bits 32 --dense-bits 32' \
 	'--bits 32 --dense-bits 32'
 pack_and_check f32-tied '--dtype f32 --tied --fused' '--bits 16 --dense-bits 8 --group-size 128' \
 	'--bits 16 --dense-bits 8 --group 128'
-pack_and_check f16 '--dtype f16' '--drive drive0 --drive drive1 --drive drive2' ''
+pack_and_check f16 '--dtype f16' '--drive drive0 --drive drive1 --drive drive2 --speeds 1,1,1' ''
 rm drive?/*
 pack_and_check shared-last '--unused --set indexer_types=["full","shared","shared","shared"]' '' \
 	'--ignore layers.[123].self_attn.indexer|inv_freq'
@@ -249,7 +249,7 @@ rm -rf store drive0/store.shard
 nothing_left
 
 section 'killed at any moment'
-kill_options=(--bits 16 --drive drive0 --drive drive1)
+kill_options=(--bits 16 --speeds '1G,1G' --drive drive0 --drive drive1)
 coli-pack "${kill_options[@]}" "$TEST_DATA/tale-moe" whole >out
 began=${EPOCHREALTIME/[.,]/}
 coli-pack "${kill_options[@]}" "$TEST_DATA/tale-moe" store >out
@@ -310,7 +310,7 @@ wait $pid || status=$?
 [ $status -eq 1 ] || die "ended with $status after SIGINT"
 [ "$(cat err)" = 'coli-pack: interrupted; the same command resumes' ] || die "said: $(cat err)"
 expect_fail 1 'begun with .* other options \("bits 16", now "bits 8"\); remove it and .*drive0/store.shard.partial and .*drive1/store.shard.partial, or use --restart' \
-	coli-pack --bits 8 --drive drive0 --drive drive1 "$TEST_DATA/tale-moe" store
+	coli-pack --bits 8 --speeds 1G,1G --drive drive0 --drive drive1 "$TEST_DATA/tale-moe" store
 expect_fail 1 'begun with another checkpoint' \
 	coli-pack "${kill_options[@]}" bf16-mtp store
 coli-pack "${kill_options[@]}" "$TEST_DATA/tale-moe" store >out 2>err
@@ -379,7 +379,7 @@ expect_fail 1 'cannot create .*small/store.shard.partial: Read-only' \
 nothing_left
 umount small
 mount -t tmpfs -o size=30m none small
-coli-pack --bits 16 --drive small --drive drive0 "$TEST_DATA/tale-moe" store >out 2>err &
+coli-pack --bits 16 --speeds 1G,1G --drive small --drive drive0 "$TEST_DATA/tale-moe" store >out 2>err &
 pid=$!
 for ((i = 0; i < 2000; i++)); do
 	[ "$(stat -c %s small/store.shard.partial 2>/dev/null || echo 0)" -gt 3000000 ] && break
@@ -394,7 +394,7 @@ wait $pid || status=$?
 grep -Eq 'the disk is full: .*small/store.shard.partial has [0-9.]+ MiB of [0-9.]+ MiB' err ||
 	die "said: $(cat err)"
 rm small/filler
-coli-pack --bits 16 --drive small --drive drive0 "$TEST_DATA/tale-moe" store >out 2>err
+coli-pack --bits 16 --speeds 1G,1G --drive small --drive drive0 "$TEST_DATA/tale-moe" store >out 2>err
 grep -Eq 'resuming: [1-9]' err || die "said: $(cat err)"
 check_store --same whole store
 umount small

@@ -3,12 +3,15 @@
 """Checks a store against the checkpoint it was made from, without any of the project's code.
 
     check_store.py STORE CHECKPOINT [--bits N] [--dense-bits N] [--group N] [--ignore REGEX]
-                                    [--every N]
+                                    [--every N] [--copies N] [--parts N]
     check_store.py --same STORE STORE
+    check_store.py --spread STORE [--copies N] [--parts N]
 
 Reads the safetensors, model.json, the catalog and the shards as their formats say, takes every
 weight out of both and compares. --every N: of q8 and q4 matrices only every Nth row, since this is
-slow. --same: two stores are equal byte for byte but for the store's id and what is computed from it.
+slow. --copies, --parts: so many each expert, and each copy of it, must have. --same: two stores are
+equal byte for byte but for the store's id and what is computed from it. --spread: the weights are
+left out, only how experts lie on the drives is looked at.
 """
 import argparse
 import array
@@ -205,7 +208,7 @@ def check_dense(store, model, ck, args):
 
 
 def read_shard(path, drive, drives, store_id):
-    """(layer, expert) -> (offset of the payload, payload's checksum as stored)"""
+    """(layer, expert, copy, part) -> what extents() of the catalog has, and the number of parts"""
     out = {}
     size = os.path.getsize(path)
     with open(path, "rb") as f:
@@ -220,13 +223,15 @@ def read_shard(path, drive, drives, store_id):
             f.seek(at)
             block = f.read(BLOCK)
             r = RECORD.unpack(block[:RECORD.size])
-            magic, layer, expert, part, parts, copy, pad, whole, first, length, check, ident, _ = r
-            need((magic, part, parts, copy, pad, first) == (b"EXFSREC1", 0, 1, 0, 0, 0),
+            magic, layer, expert, part, parts, copy, generation, whole, first, length, check, ident, _ = r
+            need((magic, generation) == (b"EXFSREC1", 0) and part < parts and
+                 first + length <= whole and first % BLOCK == 0,
                  "%s: no whole record at %d" % (path, at))
-            need(whole == length and ident == store_id and not any(block[RECORD.size:]),
+            need(ident == store_id and not any(block[RECORD.size:]),
                  "%s: a wrong record at %d" % (path, at))
-            need((layer, expert) not in out, "%s holds %d/%d twice" % (path, layer, expert))
-            out[layer, expert] = (at + BLOCK, length, check)
+            key = layer, expert, copy, part
+            need(key not in out, "%s holds %d/%d, copy %d, part %d twice" % ((path,) + key))
+            out[key] = ((drive, at + BLOCK, length, first, whole, check), parts)
             end = at + BLOCK + length
             at = (end + BLOCK - 1) // BLOCK * BLOCK
             f.seek(end)
@@ -236,12 +241,15 @@ def read_shard(path, drive, drives, store_id):
 
 
 def read_catalog(store):
-    """store id, [path of a shard], (layer, expert) -> (drive, offset, length, checksum)"""
+    """store id, [path of a shard], (layer, expert, copy, part) -> (drive, offset, length, first byte
+    in the expert, bytes of the expert, checksum)"""
     uri = "file:%s?mode=ro&immutable=1" % os.path.join(store, "catalog.db")
     db = sqlite3.connect(uri, uri=True)
     meta = dict(db.execute("SELECT key, value FROM meta"))
     drives = list(db.execute("SELECT id, path, bytes FROM drives ORDER BY id"))
     need([d[0] for d in drives] == list(range(len(drives))), "the drives are not numbered from 0")
+    with open(os.path.join(store, "shards"), encoding="utf-8") as f:
+        need([d[1] for d in drives] == f.read().splitlines(), "`shards` lists other shards")
     paths = [os.path.join(store, d[1]) for d in drives]
     for path, d in zip(paths, drives):
         need(os.path.getsize(path) == d[2], path + " has another size than the catalog says")
@@ -249,15 +257,73 @@ def read_catalog(store):
     for layer, expert, copy, part, whole, drive, offset, length, first, check in db.execute(
             "SELECT layer, expert, copy, part, expert_bytes, drive, offset, length, expert_offset,"
             " xxh3 FROM extents"):
-        need((copy, part, first) == (0, 0, 0) and whole == length, "an extent is not a whole expert")
-        extents[layer, expert] = (drive, offset, length, check & (1 << 64) - 1)
+        extents[layer, expert, copy, part] = (drive, offset, length, first, whole,
+                                              check & (1 << 64) - 1)
     db.close()
     return bytes.fromhex(meta["store_id"]), paths, extents
 
 
+def read_copies(paths, extents, args):
+    """(layer, expert) -> its bytes. All copies must be the same, cover it once, and share no drive."""
+    copies, files = {}, [open(p, "rb") for p in paths]
+    for (layer, expert, copy, part), x in sorted(extents.items()):
+        drive, offset, length, first, whole, _ = x
+        of = copies.setdefault((layer, expert), [])
+        if part == 0:
+            need(copy == len(of), "%d/%d: copies are not numbered from 0" % (layer, expert))
+            of.append((bytearray(), []))
+        data, drives = of[copy]
+        need(part == len(drives) and first == len(data),
+             "%d/%d, copy %d: part %d does not follow the one before" % (layer, expert, copy, part))
+        files[drive].seek(offset)
+        data += files[drive].read(length)
+        drives.append(drive)
+    out = {}
+    for (layer, expert), of in copies.items():
+        what = "%d/%d" % (layer, expert)
+        used = [d for _, drives in of for d in drives]
+        need(len(set(used)) == len(used), what + " is on one drive twice")
+        need(all(data == of[0][0] for data, _ in of), what + " has different copies")
+        need(len(of[0][0]) == whole_of(extents, layer, expert), what + " is not there whole")
+        if args.copies:
+            need(len(of) == args.copies, "%s has %d copies" % (what, len(of)))
+        if args.parts:
+            need(all(len(drives) == args.parts for _, drives in of), what + " has other parts")
+        out[layer, expert] = bytes(of[0][0])
+    for f in files:
+        f.close()
+    return out
+
+
+def whole_of(extents, layer, expert):
+    return extents[layer, expert, 0, 0][4]
+
+
+def check_records(paths, store_id, extents):
+    found = {}
+    for i, path in enumerate(paths):
+        for key, (x, parts) in read_shard(path, i, len(paths), store_id).items():
+            need(key not in found, "%d/%d, copy %d, part %d is on two drives" % key)
+            found[key] = x
+            last = sum(1 for p in range(parts + 1) if key[:3] + (p,) in extents)
+            need(last == parts, "%d/%d, copy %d has other parts than the catalog says" % key[:3])
+    need(found == extents, "the shards do not hold what the catalog says")
+
+
+def check_evenness(extents, layers, drives):
+    """What a layer asks for at once should keep all drives busy. Of whole experts, as on equal drives."""
+    if any(copy or part for _, _, copy, part in extents):
+        return
+    for layer in layers:
+        share = [sum(1 for k, x in extents.items() if k[0] == layer and x[0] == d)
+                 for d in range(drives)]
+        need(max(share) - min(share) <= 1, "layer %d is spread over the drives unevenly" % layer)
+
+
 def check_experts(store, model, ck, args):
     store_id, paths, extents = read_catalog(store)
-    shards = [read_shard(p, i, len(paths), store_id) for i, p in enumerate(paths)]
+    check_records(paths, store_id, extents)
+    experts = read_copies(paths, extents, args)
     layouts = {}
     for layout in model["experts"]["layouts"]:
         for layer in layout["layers"]:
@@ -267,15 +333,10 @@ def check_experts(store, model, ck, args):
     found = {int(m.group(1)) for m in (re.match(r"model\.layers\.(\d+)\.mlp\.experts\.", n)
                                        for n in ck.tensors) if m}
     need(found == set(layouts), "the layers with experts are %s, not %s" % (set(layouts), found))
-    need(sum(map(len, shards)) == len(extents) == count * len(layouts), "a wrong number of experts")
-    for (layer, expert), (drive, offset, length, check) in sorted(extents.items()):
+    need(set(experts) == {(l, e) for l in layouts for e in range(count)}, "other experts")
+    for (layer, expert), data in sorted(experts.items()):
         layout = layouts[layer]
-        need(shards[drive].get((layer, expert)) == (offset, length, check),
-             "%d/%d does not lie where the catalog says" % (layer, expert))
-        need(length == layout["bytes"], "%d/%d has another size than its layout" % (layer, expert))
-        with open(paths[drive], "rb") as f:
-            f.seek(offset)
-            data = f.read(length)
+        need(len(data) == layout["bytes"], "%d/%d has another size than its layout" % (layer, expert))
         end = 0
         need([m["name"] for m in layout["matrices"]] == ["gate", "up", "down"], "wrong matrices")
         for m in layout["matrices"]:
@@ -287,11 +348,8 @@ def check_experts(store, model, ck, args):
             values, shape = ck.matrix(layer, expert, m["name"])
             need(shape == m["shape"], what + " has another shape")
             check_matrix(what, values, shape, data[m["offset"]:end], m["type"], args)
-        need(end == length, "layer %d, expert %d has bytes behind its matrices" % (layer, expert))
-    # What a layer asks for at once should keep all drives busy.
-    for layer in layouts:
-        share = [sum(1 for e in s if e[0] == layer) for s in shards]
-        need(max(share) - min(share) <= 1, "layer %d is spread over the drives unevenly" % layer)
+        need(end == len(data), "layer %d, expert %d has bytes behind its matrices" % (layer, expert))
+    check_evenness(extents, layouts, len(paths))
 
 
 def check_json(store, model, ck):
@@ -312,7 +370,7 @@ def check_json(store, model, ck):
             if i not in ids:
                 ids.append(i)
     need(model["eos_token_ids"] == ids, "eos_token_ids are %s" % model["eos_token_ids"])
-    files = {"model.json", "tokenizer.json", "dense.bin", "catalog.db"}
+    files = {"model.json", "tokenizer.json", "dense.bin", "catalog.db", "shards"}
     files |= {os.path.basename(p) for p in read_catalog(store)[1]
               if os.path.dirname(os.path.realpath(p)) == os.path.realpath(store)}
     need(set(os.listdir(store)) == files, "the store holds %s" % sorted(os.listdir(store)))
@@ -337,7 +395,7 @@ def same(a, b):
     for i, (x, y) in enumerate(zip(paths_a, paths_b)):
         # The checksum of a head is computed from the id as well.
         data = [bytearray(open(p, "rb").read()) for p in (x, y)]
-        heads = [offset - BLOCK for d, offset, _, _ in extents_a.values() if d == i]
+        heads = [e[1] - BLOCK for e in extents_a.values() if e[0] == i]
         for d in data:
             d[24:HEAD.size] = bytes(HEAD.size - 24)
             for at in heads:
@@ -347,16 +405,25 @@ def same(a, b):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("folders", nargs=2)
+    parser.add_argument("folders", nargs="+")
     parser.add_argument("--same", action="store_true")
+    parser.add_argument("--spread", action="store_true")
     parser.add_argument("--bits", type=int, default=4)
     parser.add_argument("--dense-bits", type=int, default=8)
     parser.add_argument("--group", type=int, default=64)
     parser.add_argument("--ignore")
     parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--copies", type=int)
+    parser.add_argument("--parts", type=int)
     args = parser.parse_args()
+    if len(args.folders) != (1 if args.spread else 2):
+        parser.error("a wrong number of folders")
     if args.same:
         same(*args.folders)
+    elif args.spread:
+        store_id, paths, extents = read_catalog(args.folders[0])
+        check_records(paths, store_id, extents)
+        read_copies(paths, extents, args)
     else:
         check(args)
 

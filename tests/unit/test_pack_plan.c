@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What coli-pack plans for the two checkpoints of tests/data: types, sizes, order, and how experts
- * are dealt out; and the lines that say how far it is.
+ * What coli-pack plans for the two checkpoints of tests/data: types, sizes, order, and which experts
+ * get a copy more; and the lines that say how far it is. (Where they lie: test_pack_placement.c.)
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "expertfs/fail.h" /* before cmocka.h, which has a macro of that name */
 #include <cmocka.h>
@@ -19,6 +20,9 @@
 #include "tools/coli-pack/progress.h"
 
 static char why[WHY_MAX];
+static const uint64_t equal[3] = { 1, 1, 1 };
+static const struct spread spread = { .replicas = 1, .drives = 3, .speed = equal };
+static const struct spread one = { .replicas = 1, .drives = 1, .speed = equal };
 
 static struct checkpoint *open_data(const char *name, int *missing)
 {
@@ -63,7 +67,7 @@ static void test_tale_moe(void **state)
 
 	assert_int_equal(missing, 0);
 	assert_int_equal(ck->config.mtp_layers, 1);
-	assert_int_equal(plan_make(ck, &o, 3, &p, why), 0);
+	assert_int_equal(plan_make(ck, &o, &spread, &p, why), 0);
 	assert_int_equal(p->layouts, 2);
 	assert_int_equal(p->layers, 6);
 	assert_int_equal(p->experts, 6 * 64);
@@ -96,17 +100,17 @@ static void test_places(void **state)
 	int missing;
 	struct checkpoint *ck = open_data("glm-s", &missing);
 
-	assert_int_equal(plan_make(ck, &o, 3, &p, why), 0);
+	assert_int_equal(plan_make(ck, &o, &spread, &p, why), 0);
 	assert_int_equal(p->layouts, 1);
-	for (uint32_t e = 0; e < p->experts; e++) {
-		uint32_t d = p->place[e].drive;
-		assert_int_equal(d, e % 3);
-		assert_int_equal(p->place[e].offset, end[d]);
-		end[d] += record_bytes(plan_layout_of(p, e)->bytes);
-		assert_int_equal(end[d] % SHARD_ALIGN, 0);
+	assert_int_equal(p->place.experts, p->experts);
+	for (uint32_t i = 0; i < placement_parts(&p->place); i++) {
+		const struct part *x = &p->place.part[i];
+		assert_int_equal(x->offset, end[x->drive]);
+		end[x->drive] += record_bytes(x->bytes);
+		assert_int_equal(end[x->drive] % SHARD_ALIGN, 0);
 	}
 	for (int d = 0; d < 3; d++)
-		assert_int_equal(p->shard_bytes[d], end[d]);
+		assert_int_equal(p->place.shard_bytes[d], end[d]);
 	for (size_t i = 0; i < p->dense_count; i++) {
 		assert_int_equal(p->dense[i].offset, dense);
 		assert_int_equal(dense % 64, 0);
@@ -122,6 +126,95 @@ static void test_places(void **state)
 	ckpt_close(ck);
 }
 
+/* A file of usage in $TMPDIR; removed by the caller. */
+static char *write_usage(const char *text)
+{
+	static char path[512];
+	const char *tmp = getenv("TMPDIR");
+
+	snprintf(path, sizeof(path), "%s/test_pack_plan.XXXXXX", tmp ? tmp : "/tmp");
+	int fd = mkstemp(path);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+	return path;
+}
+
+#define HEAD "layer,expert,heat,uses,loads,last_use,load_ns\n"
+#define REST ",1,1,1700000000,5000\n"
+
+/* The hottest that fit get a copy more, on other drives. */
+static void test_hot(void **state)
+{
+	(void)state;
+	const struct pack_options o = { .bits = 4, .dense_bits = 8, .group = 64 };
+	struct spread s = spread;
+	struct plan *p;
+	int missing;
+	struct checkpoint *ck = open_data("tale-moe", &missing);
+
+	s.usage = write_usage(HEAD "1,0,2.5" REST "1,1,0" REST "5,63,3e2" REST "3,7,2.5" REST
+				   "2,2,1" REST);
+	s.hot_bytes = 3 * 26112 + 26111;
+	assert_int_equal(plan_make(ck, &o, &s, &p, why), 0);
+	assert_int_equal(p->hot, 3);
+	assert_true(p->usage_check != 0);
+	for (uint32_t e = 0; e < p->experts; e++) {
+		bool hot = e == 0 || e == 4 * 64 + 63 || e == 2 * 64 + 7;
+		uint32_t from = p->place.start[e], to = p->place.start[e + 1];
+		assert_int_equal(to - from, hot ? 2 : 1);
+		if (hot) {
+			assert_int_equal(p->place.part[to - 1].copy, 1);
+			assert_int_not_equal(p->place.part[from].drive,
+					     p->place.part[to - 1].drive);
+		}
+	}
+	plan_free(p);
+	/* Those without heat are not hot, whatever room there is. */
+	s.hot_bytes = 1ull << 40;
+	assert_int_equal(plan_make(ck, &o, &s, &p, why), 0);
+	assert_int_equal(p->hot, 4);
+	plan_free(p);
+	unlink(s.usage);
+	ckpt_close(ck);
+}
+
+static void test_refused_usage(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *says;
+	} bad[] = {
+		{ "", "is empty" },
+		{ "layer,expert\n", "its first line is not" },
+		{ "layer,expert,heat,uses,loads,last_use,load_nse\n", "its first line is not" },
+		{ HEAD "1\n", "line 2" },
+		{ HEAD "1,-2,3" REST, "line 2" },
+		{ HEAD "1,2,hot" REST, "heat" },
+		{ HEAD "1,2,nan" REST, "heat" },
+		{ HEAD "1,2,-1" REST, "heat" },
+		{ HEAD "0,2,1" REST, "no expert 0/2" },
+		{ HEAD "1,64,1" REST, "no expert 1/64" },
+		{ HEAD "1,99999999999999999999,1" REST, "no expert 1/" },
+		{ HEAD "1,2,1" REST "1,2,2" REST, "line 3: expert 1/2 comes twice" },
+	};
+	const struct pack_options o = { .bits = 4, .dense_bits = 8, .group = 64 };
+	struct plan *p;
+	int missing;
+	struct checkpoint *ck = open_data("tale-moe", &missing);
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		struct spread s = spread;
+		s.usage = write_usage(bad[i].text);
+		s.hot_bytes = 1;
+		assert_int_equal(plan_make(ck, &o, &s, &p, why), -EINVAL);
+		if (!strstr(why, bad[i].says) || !strstr(why, s.usage))
+			fail_msg("\"%s\" does not say \"%s\"", why, bad[i].says);
+		unlink(s.usage);
+	}
+	ckpt_close(ck);
+}
+
 static void test_model_json(void **state)
 {
 	(void)state;
@@ -131,7 +224,7 @@ static void test_model_json(void **state)
 	int missing;
 	struct checkpoint *ck = open_data("tale-moe", &missing);
 
-	assert_int_equal(plan_make(ck, &o, 1, &p, why), 0);
+	assert_int_equal(plan_make(ck, &o, &one, &p, why), 0);
 	assert_int_equal(modeljson_text(p, &text, why), 0);
 	json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
 	assert_non_null(root);
@@ -192,6 +285,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_tale_moe),      cmocka_unit_test(test_places),
+		cmocka_unit_test(test_hot),           cmocka_unit_test(test_refused_usage),
 		cmocka_unit_test(test_model_json),    cmocka_unit_test(test_refused_configs),
 		cmocka_unit_test(test_progress_text),
 	};

@@ -31,6 +31,9 @@ static int split_store(struct output *o, char *store, const char **name, char *w
 	*name = slash ? slash + 1 : store;
 	if (!**name || strcmp(*name, ".") == 0 || strcmp(*name, "..") == 0)
 		return fail(why, EINVAL, "\"%s\" cannot be the name of a store", store);
+	/* The names of shards are lines in STORE/shards and in pack.state. */
+	if (strchr(store, '\n'))
+		return fail(why, EINVAL, "a store cannot have a line break in its name");
 	if (slash)
 		*slash = '\0';
 	o->parent = realpath(!slash ? "." : slash == store ? "/" : store, NULL);
@@ -81,6 +84,8 @@ static int name_shard(struct output *o, uint32_t i, const char *drive, char *why
 			    strerror(errno));
 	if (!S_ISDIR(st.st_mode))
 		return fail(why, ENOTDIR, "the drive %s is not a folder", drive);
+	if (strchr(s->dir, '\n'))
+		return fail(why, EINVAL, "a drive folder cannot have a line break in its name");
 	for (uint32_t j = 0; j < i; j++)
 		if (stat(o->shard[j].dir, &other) == 0 && other.st_dev == st.st_dev &&
 		    other.st_ino == st.st_ino)
@@ -139,6 +144,14 @@ void output_close(struct output *o)
 	free(o);
 }
 
+bool output_same_device(const struct output *o, uint32_t a, uint32_t b)
+{
+	struct stat x, y;
+
+	return stat(o->shard[a].dir, &x) == 0 && stat(o->shard[b].dir, &y) == 0 &&
+	       x.st_dev == y.st_dev;
+}
+
 /* What is on disk already of a file that will have `planned` bytes. */
 static uint64_t present(const char *path, uint64_t planned)
 {
@@ -166,8 +179,9 @@ static int check_device(const struct output *o, const struct plan *p, uint64_t o
 	for (uint32_t i = 0; i < o->drives; i++) {
 		const struct shard_out *s = &o->shard[i];
 		if (stat(o->inside ? o->parent : s->dir, &st) == 0 && st.st_dev == here.st_dev)
-			need += p->shard_bytes[i] -
-				present(s->published ? s->path : s->writing, p->shard_bytes[i]);
+			need += p->place.shard_bytes[i] -
+				present(s->published ? s->path : s->writing,
+					p->place.shard_bytes[i]);
 	}
 	uint64_t room = (uint64_t)vfs.f_bavail * vfs.f_frsize;
 	if (need > room)

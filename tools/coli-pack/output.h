@@ -4,7 +4,7 @@
  *
  *	STORE.partial/          becomes STORE/ by a rename, which is the very last step
  *	  pack.state            what this pack is of and how far it has come (state.h); then removed
- *	  dense.bin, model.json, tokenizer.json, catalog.db
+ *	  dense.bin, model.json, tokenizer.json, catalog.db, shards
  *	  NAME.shard            without --drive; NAME is the last part of STORE
  *	DRIVE/NAME.shard.partial    with --drive; renamed to DRIVE/NAME.shard just before
  *
@@ -43,6 +43,9 @@ struct output {
 /* Resolves the names; looks only whether the folders are there. drive: n folders, or n == 0. */
 int output_name(const char *store, char *const *drive, uint32_t n, struct output **out, char *why);
 void output_close(struct output *o); /* also unlocks. NULL is fine */
+
+/* Whether the folders of two shards are on one file system, as far as can be seen. */
+bool output_same_device(const struct output *o, uint32_t a, uint32_t b);
 
 /* Whether every file system has the room that the plan asks for beyond what is there already. */
 int output_check_room(const struct output *o, const struct plan *p, uint64_t other_bytes,

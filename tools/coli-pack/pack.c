@@ -16,11 +16,12 @@
 #include "expertfs/fail.h"
 #include "expertfs/size.h"
 #include "tools/coli-pack/resume.h"
+#include "tools/coli-pack/table.h"
 #include "tools/coli-pack/textfile.h"
 #include "tools/coli-pack/writer.h"
 
-/* catalog.db: about 100 bytes an expert and some pages, and the same again while it is written. */
-#define CATALOG_BYTES(experts) (2 * (100 * (uint64_t)(experts) + (128u << 10)))
+/* catalog.db: about 100 bytes a part and some pages, and the same again while it is written. */
+#define CATALOG_BYTES(parts) (2 * (100 * (uint64_t)(parts) + (128u << 10)))
 
 static bool exists(const char *path)
 {
@@ -203,6 +204,27 @@ static uint64_t done_before(const struct packing *k)
 	return bytes;
 }
 
+/* As catalog.h and STORE/shards have it. */
+static const char *listed_path(const struct output *o, uint32_t drive)
+{
+	const char *path = o->shard[drive].path;
+
+	return o->inside ? strrchr(path, '/') + 1 : path;
+}
+
+static int write_shard_list(const struct output *o, char *why)
+{
+	const char **paths = calloc(o->drives, sizeof(*paths));
+
+	if (!paths)
+		return fail(why, ENOMEM, "out of memory");
+	for (uint32_t d = 0; d < o->drives; d++)
+		paths[d] = listed_path(o, d);
+	int err = store_write_shards(o->partial, paths, o->drives, why);
+	free(paths);
+	return err;
+}
+
 static int write_catalog(const struct packing *k, const char *path, char *why)
 {
 	const struct plan *p = k->plan;
@@ -219,17 +241,19 @@ static int write_catalog(const struct packing *k, const char *path, char *why)
 		free(old);
 	}
 	err = err ? err : catalog_create(path, o->store_id, &c, why);
-	for (uint32_t d = 0; err == 0 && d < p->drives; d++)
-		err = catalog_add_drive(
-			c, d, o->inside ? strrchr(o->shard[d].path, '/') + 1 : o->shard[d].path,
-			p->shard_bytes[d], why);
-	for (uint32_t e = 0; err == 0 && e < p->experts; e++) {
-		struct extent x = { .offset = p->place[e].offset + SHARD_ALIGN,
-				    .length = plan_layout_of(p, e)->bytes,
-				    .check = k->check[e],
-				    .drive = (uint16_t)p->place[e].drive };
-		err = catalog_add_extent(c, plan_layer_of(p, e)->layer, plan_number_of(p, e),
-					 x.length, 0, &x, why);
+	for (uint32_t d = 0; err == 0 && d < o->drives; d++)
+		err = catalog_add_drive(c, d, listed_path(o, d), p->place.shard_bytes[d], why);
+	for (uint32_t i = 0; err == 0 && i < placement_parts(&p->place); i++) {
+		const struct part *part = &p->place.part[i];
+		struct extent x = { .offset = part->offset + SHARD_ALIGN,
+				    .length = part->bytes,
+				    .expert_offset = part->first,
+				    .check = k->check[i],
+				    .drive = part->drive,
+				    .copy = part->copy };
+		err = catalog_add_extent(
+			c, plan_layer_of(p, part->expert)->layer, plan_number_of(p, part->expert),
+			plan_layout_of(p, part->expert)->bytes, part->part, &x, why);
 	}
 	if (err)
 		catalog_abandon(c);
@@ -248,6 +272,7 @@ static int write_rest(const struct packing *k, const char *model_json, char *why
 
 	err = err ? err : text_save(model, model_json, strlen(model_json), why);
 	err = err ? err : text_save(tokenizer, ck->tokenizer_text, ck->tokenizer_bytes, why);
+	err = err ? err : write_shard_list(k->out, why);
 	err = err ? err : write_catalog(k, catalog, why);
 	free(model);
 	free(tokenizer);
@@ -262,12 +287,12 @@ static void say_done(const struct packing *k)
 	uint64_t shards = 0;
 	char a[16], b[16], c[16];
 
-	for (uint32_t d = 0; d < p->drives; d++)
-		shards += p->shard_bytes[d];
+	for (uint32_t d = 0; d < k->out->drives; d++)
+		shards += p->place.shard_bytes[d];
 	printf("%s: %" PRIu32 " experts, %s on %" PRIu32 " drive%s, and %s of dense tensors, "
 	       "in %.1f s (%s/s read)\n",
-	       k->out->store, p->experts, size_text(shards, a), p->drives,
-	       p->drives == 1 ? "" : "s", size_text(p->dense_bytes, b), seconds,
+	       k->out->store, p->experts, size_text(shards, a), k->out->drives,
+	       k->out->drives == 1 ? "" : "s", size_text(p->dense_bytes, b), seconds,
 	       size_text(seconds > 0 ? (uint64_t)((double)(p->source_bytes - k->progress.earlier) /
 						  seconds)
 				     : 0,
@@ -280,9 +305,13 @@ static int scan(struct packing *k, char *why)
 
 	if (err)
 		return err;
-	int64_t found = resume_scan(k->plan, k->out, k->state, k->written, k->check, why);
+	int64_t found = resume_scan(k->plan, k->out, k->state, k->there, k->check, k->written, why);
 	if (found < 0)
 		return (int)found;
+	/* The scan may have lowered the marks: on disk, before anything is written over. */
+	err = k->out->fresh ? 0 : state_save(k->state, k->out->dir_fd, k->out->partial, why);
+	if (err)
+		return err;
 	if (!k->out->fresh)
 		fprintf(stderr,
 			"coli-pack: resuming: %" PRId64 " of %" PRIu32 " experts are there\n",
@@ -294,9 +323,13 @@ static int scan(struct packing *k, char *why)
 /* *remove: nothing of this run is worth keeping. */
 static int write_store(struct packing *k, const char *model_json, bool *remove, char *why)
 {
+	uint32_t parts = placement_parts(&k->plan->place);
+
+	k->there = calloc(parts, sizeof(*k->there));
+	k->check = calloc(parts, sizeof(*k->check));
 	k->written = calloc(k->plan->experts, sizeof(*k->written));
-	k->check = calloc(k->plan->experts, sizeof(*k->check));
-	int err = k->written && k->check ? scan(k, why) : fail(why, ENOMEM, "out of memory");
+	int err = k->there && k->check && k->written ? scan(k, why)
+						     : fail(why, ENOMEM, "out of memory");
 
 	*remove = err != 0;
 	if (err == 0) {
@@ -308,15 +341,17 @@ static int write_store(struct packing *k, const char *model_json, bool *remove, 
 	err = err ? err : output_publish(k->out, why);
 	if (err == 0)
 		say_done(k);
-	free(k->written);
+	free(k->there);
 	free(k->check);
+	free(k->written);
 	return err;
 }
 
 int pack_store(const struct plan *p, struct output *o, const char *model_json, bool restart,
 	       const volatile sig_atomic_t *stop, char *why)
 {
-	uint64_t other = strlen(model_json) + p->ck->tokenizer_bytes + CATALOG_BYTES(p->experts);
+	uint64_t other = strlen(model_json) + p->ck->tokenizer_bytes +
+			 CATALOG_BYTES(placement_parts(&p->place));
 	char *identity = state_identity(p, o, model_json), after[WHY_MAX];
 	struct state s = { 0 };
 	struct packing k = { .plan = p, .out = o, .state = &s, .stop = stop };
@@ -332,6 +367,10 @@ int pack_store(const struct plan *p, struct output *o, const char *model_json, b
 			return fail(why, EEXIST, "%s exists already", o->store);
 		printf("%s: was finished by an earlier run\n", o->store);
 		return 0;
+	}
+	if (o->drives > 1) {
+		table_drives(stdout, p, o);
+		fflush(stdout);
 	}
 	if (restart)
 		err = restart_store(o, why);

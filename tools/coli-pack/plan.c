@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "expertfs/fail.h"
-#include "expertfs/shard.h"
+#include "tools/coli-pack/usage.h"
 
 const char *const plan_matrix_name[MATRICES] = { "gate", "up", "down" };
 
@@ -116,28 +116,61 @@ static int check_experts(struct plan *p, char *why)
 	return 0;
 }
 
-/* Whole experts, dealt out in turn: every drive gets the same share of every layer, so that the
- * experts that a layer asks for at once lie on as many drives as there are, and all drives have the
- * same to read. */
-static int deal(struct plan *p, uint32_t drives, char *why)
+/* Says of each expert how many copies there are to be. */
+static int count_copies(struct plan *p, const uint64_t *bytes, uint8_t *copies, char *why)
 {
-	p->place = calloc(p->experts, sizeof(*p->place));
-	p->shard_bytes = calloc(drives, sizeof(*p->shard_bytes));
-	p->drives = drives;
-	if (!p->place || !p->shard_bytes)
+	const struct spread *s = &p->spread;
+	bool *hot;
+	int err;
+
+	memset(copies, (int)s->replicas, p->experts);
+	if (!s->hot_bytes)
+		return 0;
+	hot = calloc(p->experts, sizeof(*hot));
+	if (!hot)
 		return fail(why, ENOMEM, "out of memory for the plan");
-	for (uint32_t d = 0; d < drives; d++)
-		p->shard_bytes[d] = SHARD_ALIGN;
-	for (uint32_t e = 0; e < p->experts; e++) {
-		uint32_t d = e % drives;
-		p->place[e] = (struct plan_place){ .offset = p->shard_bytes[d], .drive = d };
-		p->shard_bytes[d] += record_bytes(plan_layout_of(p, e)->bytes);
+	err = usage_hottest(p, bytes, hot, &p->usage_check, why);
+	for (uint32_t e = 0; e < p->experts && !err; e++) {
+		copies[e] = (uint8_t)(copies[e] + hot[e]);
+		p->hot += hot[e];
 	}
-	return 0;
+	free(hot);
+	return err;
 }
 
-int plan_make(const struct checkpoint *ck, const struct pack_options *o, uint32_t drives,
-	      struct plan **out, char *why)
+static int place_all(struct plan *p, uint64_t *bytes, uint8_t *copies, char *why)
+{
+	struct to_place t = { .layout = p->spread.layout,
+			      .experts = p->experts,
+			      .per_layer = (uint32_t)p->ck->config.model.experts,
+			      .drives = p->spread.drives,
+			      .speed = p->spread.speed,
+			      .bytes = bytes,
+			      .copies = copies };
+
+	for (uint32_t e = 0; e < p->experts; e++)
+		bytes[e] = plan_layout_of(p, e)->bytes;
+	int err = count_copies(p, bytes, copies, why);
+	return err ? err : placement_make(&t, &p->place, why);
+}
+
+static int place_experts(struct plan *p, char *why)
+{
+	uint64_t *bytes = calloc(p->experts, sizeof(*bytes));
+	uint8_t *copies = calloc(p->experts, sizeof(*copies));
+	int err;
+
+	if (bytes && copies)
+		err = place_all(p, bytes, copies, why);
+	else
+		err = fail(why, ENOMEM, "out of memory for the plan");
+	free(bytes);
+	free(copies);
+	return err;
+}
+
+int plan_make(const struct checkpoint *ck, const struct pack_options *o,
+	      const struct spread *spread, struct plan **out, char *why)
 {
 	struct plan *p = calloc(1, sizeof(*p));
 
@@ -145,10 +178,11 @@ int plan_make(const struct checkpoint *ck, const struct pack_options *o, uint32_
 		return fail(why, ENOMEM, "out of memory for the plan");
 	p->ck = ck;
 	p->options = *o;
+	p->spread = *spread;
 	int err = glm_plan_dense(p, why);
 	err = err ? err : plan_layers(p, why);
 	err = err ? err : check_experts(p, why);
-	err = err ? err : deal(p, drives, why);
+	err = err ? err : place_experts(p, why);
 	if (err)
 		plan_free(p);
 	else
@@ -164,8 +198,7 @@ void plan_free(struct plan *p)
 		free(p->dense[i].name);
 	free(p->dense);
 	free(p->layer);
-	free(p->place);
-	free(p->shard_bytes);
+	placement_free(&p->place);
 	free(p);
 }
 

@@ -8,12 +8,27 @@
 #define COLI_PACK_PLAN_H
 
 #include "engine/quant.h"
+#include "tools/coli-pack/placement.h"
 #include "tools/coli-pack/source.h"
 
 struct pack_options {
 	int bits;       /* of experts: 4, 8, 16, 32 */
 	int dense_bits; /* 8, 16, 32 */
 	int group;      /* 32, 64, 128 */
+};
+
+/* Where the drives' speeds come from: --speeds, a measurement, or nowhere (all are 1). */
+enum speeds_from { SPEEDS_EQUAL, SPEEDS_MEASURED, SPEEDS_GIVEN };
+
+/* How experts are spread over the drives. */
+struct spread {
+	enum layout layout;
+	unsigned replicas;  /* copies of each expert, 1..drives */
+	uint64_t hot_bytes; /* one more copy of the hottest experts, this much at most; 0: none */
+	const char *usage;  /* the file that says which are hot; NULL without hot_bytes */
+	uint32_t drives;
+	const uint64_t *speed; /* a drive, bytes/s */
+	enum speeds_from speeds_from;
 };
 
 struct plan_dense {
@@ -43,13 +58,6 @@ struct plan_layer {
 	bool fused; /* the checkpoint has one tensor for all experts of the layer */
 };
 
-/* Experts are numbered 0, 1, ... in order of layer, then expert: that is also the order of writing.
- */
-struct plan_place {
-	uint64_t offset; /* of the record in the shard */
-	uint32_t drive;
-};
-
 struct plan {
 	const struct checkpoint *ck; /* not owned */
 	struct pack_options options;
@@ -60,19 +68,22 @@ struct plan {
 	struct plan_layout layout[2];
 	int layers; /* with experts */
 	struct plan_layer *layer;
+	/* Experts are numbered 0, 1, ... in order of layer, then expert: also that of writing. */
 	uint32_t experts; /* all of them */
-	struct plan_place *place;
-	uint32_t drives;
-	uint64_t *shard_bytes; /* a drive */
+	struct spread spread;
+	uint64_t usage_check; /* XXH3 of the usage file */
+	uint32_t hot;         /* experts with one copy more */
+	struct placement place;
 	uint64_t source_bytes; /* to be read from the checkpoint */
 };
 
 extern const char *const plan_matrix_name[MATRICES];
 
-/* Finds every tensor that packing needs, with its shape and type. 0, or negative errno with the
- * sentence in why. The plan points into ck. */
-int plan_make(const struct checkpoint *ck, const struct pack_options *o, uint32_t drives,
-	      struct plan **out, char *why);
+/* Finds every tensor that packing needs, with its shape and type, and places the experts. 0, or
+ * negative errno with the sentence in why. The plan points into ck, and to what spread points to.
+ */
+int plan_make(const struct checkpoint *ck, const struct pack_options *o,
+	      const struct spread *spread, struct plan **out, char *why);
 void plan_free(struct plan *p); /* NULL is fine */
 
 const struct plan_layer *plan_layer_of(const struct plan *p, uint32_t expert);

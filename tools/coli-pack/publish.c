@@ -16,9 +16,10 @@
 #include "tools/coli-pack/state.h"
 #include "tools/coli-pack/textfile.h"
 
-static const char *const own_files[] = { STATE_NAME,       STATE_NEW,        "dense.bin",
-					 "model.json",     "tokenizer.json", "catalog.db",
-					 "catalog.db-wal", "catalog.db-shm", "catalog.db-journal" };
+static const char *const own_files[] = { STATE_NAME,       STATE_NEW,           "dense.bin",
+					 "model.json",     "tokenizer.json",    "catalog.db",
+					 "shards",         "shards.new",        "catalog.db-wal",
+					 "catalog.db-shm", "catalog.db-journal" };
 
 static int sync_folder(const char *path, char *why)
 {

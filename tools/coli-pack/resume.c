@@ -14,85 +14,141 @@
 #include "expertfs/fail.h"
 #include "tools/coli-pack/textfile.h"
 
-/* True if the record at the expert's place is the expert's and its head is whole. */
-static bool read_head(const struct plan *p, const struct output *o, uint32_t e,
-		      struct record_head *h)
-{
-	const struct shard_out *s = &o->shard[p->place[e].drive];
-	uint64_t bytes = plan_layout_of(p, e)->bytes;
+struct scan {
+	const struct plan *p;
+	const struct output *o;
+	struct state *state;
+	bool *there;
+	uint64_t *check;
+	void *buf; /* the largest part */
+};
 
-	return text_read_at(s->fd, s->writing, h, sizeof(*h), p->place[e].offset, NULL) == 0 &&
-	       record_head_valid(h) && memcmp(h->store_id, o->store_id, STORE_ID_SIZE) == 0 &&
-	       h->layer == plan_layer_of(p, e)->layer && h->expert == plan_number_of(p, e) &&
-	       h->parts == 1 && h->copy == 0 && h->expert_bytes == bytes && h->part_bytes == bytes;
+static uint64_t end_of(const struct part *x)
+{
+	return x->offset + record_bytes(x->bytes);
 }
 
-static bool payload_holds(const struct plan *p, const struct output *o, uint32_t e, void *buf,
-			  uint64_t check)
+/* True if the record at the part's place is the part's and its head is whole. */
+static bool read_head(const struct scan *s, const struct part *x, struct record_head *h)
 {
-	const struct shard_out *s = &o->shard[p->place[e].drive];
-	uint64_t bytes = plan_layout_of(p, e)->bytes, at = p->place[e].offset + SHARD_ALIGN;
-	bool ok = text_read_at(s->fd, s->writing, buf, bytes, at, NULL) == 0 &&
-		  payload_check(buf, bytes) == check;
+	const struct shard_out *f = &s->o->shard[x->drive];
 
-	posix_fadvise(s->fd, (off_t)at, (off_t)bytes, POSIX_FADV_DONTNEED);
+	return text_read_at(f->fd, f->writing, h, sizeof(*h), x->offset, NULL) == 0 &&
+	       record_head_valid(h) && memcmp(h->store_id, s->o->store_id, STORE_ID_SIZE) == 0 &&
+	       h->layer == plan_layer_of(s->p, x->expert)->layer &&
+	       h->expert == plan_number_of(s->p, x->expert) && h->part == x->part &&
+	       h->parts == x->parts && h->copy == x->copy && h->generation == 0 &&
+	       h->expert_bytes == plan_layout_of(s->p, x->expert)->bytes &&
+	       h->part_offset == x->first && h->part_bytes == x->bytes;
+}
+
+static bool payload_holds(const struct scan *s, const struct part *x, uint64_t check)
+{
+	const struct shard_out *f = &s->o->shard[x->drive];
+	uint64_t at = x->offset + SHARD_ALIGN;
+	bool ok = text_read_at(f->fd, f->writing, s->buf, x->bytes, at, NULL) == 0 &&
+		  payload_check(s->buf, x->bytes) == check;
+
+	posix_fadvise(f->fd, (off_t)at, (off_t)x->bytes, POSIX_FADV_DONTNEED);
 	return ok;
 }
 
-/* One drive: sets *count to its whole records. */
-static int scan_drive(const struct plan *p, const struct output *o, const struct state *s,
-		      uint32_t drive, bool *written, uint64_t *check, void *buf, uint32_t *count,
-		      char *why)
+/* Forward: on each drive, the records that are there until the first that is not. size[]: of the
+ * shards; end[]: becomes the end of the whole records. */
+static void find_records(struct scan *s, const uint64_t *size, uint64_t *end)
 {
-	const struct shard_out *shard = &o->shard[drive];
-	uint64_t end = SHARD_ALIGN;
+	const struct placement *p = &s->p->place;
 	struct record_head h;
-	struct stat st;
-	uint32_t e;
 
-	if (fstat(shard->fd, &st) != 0)
-		return fail(why, errno, "cannot look at %s: %s", shard->writing, strerror(errno));
-	for (e = drive; e < p->experts; e += p->drives) {
-		uint64_t next = p->place[e].offset + record_bytes(plan_layout_of(p, e)->bytes);
-		if (next > (uint64_t)st.st_size || !read_head(p, o, e, &h))
-			break;
-		if (next > s->durable[drive] && !payload_holds(p, o, e, buf, h.payload_check))
-			break;
-		written[e] = true;
-		check[e] = h.payload_check;
-		end = next;
-		++*count;
+	for (uint32_t i = 0; i < placement_parts(p); i++) {
+		const struct part *x = &p->part[i];
+		if (end[x->drive] != x->offset) /* an earlier one is missing */
+			continue;
+		if (end_of(x) > size[x->drive] || !read_head(s, x, &h))
+			continue;
+		if (end_of(x) > s->state->durable[x->drive] &&
+		    !payload_holds(s, x, h.payload_check))
+			continue;
+		s->there[i] = true;
+		s->check[i] = h.payload_check;
+		end[x->drive] = end_of(x);
 	}
-	/* Also the last below the mark: should the drive have lost what it promised, it shows here.
-	 */
-	while (end > SHARD_ALIGN && end <= s->durable[drive]) {
-		e -= p->drives;
-		if (payload_holds(p, o, e, buf, check[e]))
-			break;
-		written[e] = false;
-		end = p->place[e].offset;
-		--*count;
+}
+
+/* Backward: also the last record below the mark is proved. Should the drive have lost what it
+ * promised, it shows here. */
+static void prove_last(struct scan *s, uint64_t *end)
+{
+	const struct placement *p = &s->p->place;
+
+	for (uint32_t i = placement_parts(p); i-- > 0;) {
+		const struct part *x = &p->part[i];
+		if (!s->there[i] || end_of(x) != end[x->drive] ||
+		    end[x->drive] > s->state->durable[x->drive] || payload_holds(s, x, s->check[i]))
+			continue;
+		s->there[i] = false;
+		end[x->drive] = x->offset;
 	}
-	if ((uint64_t)st.st_size > end && ftruncate(shard->fd, (off_t)end) != 0)
-		return fail(why, errno, "cannot truncate %s: %s", shard->writing, strerror(errno));
+}
+
+static int cut_shard(const struct shard_out *f, uint64_t size, uint64_t end, char *why)
+{
+	if (size > end && ftruncate(f->fd, (off_t)end) != 0)
+		return fail(why, errno, "cannot truncate %s: %s", f->writing, strerror(errno));
 	return 0;
 }
 
-int64_t resume_scan(const struct plan *p, const struct output *o, const struct state *s,
-		    bool *written, uint64_t *check, char *why)
+static int scan_shards(struct scan *s, uint64_t *size, uint64_t *end, char *why)
 {
-	uint64_t largest = 1;
-	uint32_t found = 0;
+	struct stat st;
 	int err = 0;
 
-	for (int i = 0; i < p->layouts; i++)
-		if (p->layout[i].bytes > largest)
-			largest = p->layout[i].bytes;
-	void *buf = malloc(largest);
-	if (!buf)
-		return fail(why, ENOMEM, "out of memory for an expert");
-	for (uint32_t d = 0; d < o->drives && err == 0; d++)
-		err = scan_drive(p, o, s, d, written, check, buf, &found, why);
-	free(buf);
-	return err ? err : (int64_t)found;
+	for (uint32_t d = 0; d < s->o->drives; d++) {
+		if (fstat(s->o->shard[d].fd, &st) != 0)
+			return fail(why, errno, "cannot look at %s: %s", s->o->shard[d].writing,
+				    strerror(errno));
+		size[d] = (uint64_t)st.st_size;
+		end[d] = SHARD_ALIGN;
+	}
+	find_records(s, size, end);
+	prove_last(s, end);
+	for (uint32_t d = 0; d < s->o->drives && err == 0; d++) {
+		err = cut_shard(&s->o->shard[d], size[d], end[d], why);
+		if (s->state->durable[d] > end[d])
+			s->state->durable[d] = end[d];
+	}
+	return err;
+}
+
+static int64_t count_written(const struct scan *s, bool *written)
+{
+	const struct placement *p = &s->p->place;
+	int64_t found = 0;
+
+	for (uint32_t e = 0; e < p->experts; e++) {
+		written[e] = true;
+		for (uint32_t i = p->start[e]; i < p->start[e + 1]; i++)
+			written[e] &= s->there[i];
+		found += written[e];
+	}
+	return found;
+}
+
+int64_t resume_scan(const struct plan *p, const struct output *o, struct state *state, bool *there,
+		    uint64_t *check, bool *written, char *why)
+{
+	struct scan s = { .p = p, .o = o, .state = state, .there = there, .check = check };
+	uint64_t largest = 1, *size = calloc(o->drives, sizeof(*size));
+	uint64_t *end = calloc(o->drives, sizeof(*end));
+
+	for (uint32_t i = 0; i < placement_parts(&p->place); i++)
+		if (p->place.part[i].bytes > largest)
+			largest = p->place.part[i].bytes;
+	s.buf = malloc(largest);
+	int err = s.buf && size && end ? scan_shards(&s, size, end, why)
+				       : fail(why, ENOMEM, "out of memory for an expert");
+	free(s.buf);
+	free(size);
+	free(end);
+	return err ? err : count_written(&s, written);
 }

@@ -8,11 +8,13 @@
 #include "tools/coli-pack/output.h"
 #include "tools/coli-pack/state.h"
 
-/* Sets written[e] and check[e] (the payload's checksum) for the experts whose records are whole,
- * and cuts each shard behind the last of them. The payloads of those beyond the state's durable
- * mark, and of each shard's last, are read and compared; the others are known to be on disk.
- * Returns the number found, or negative errno with the sentence in why. */
-int64_t resume_scan(const struct plan *p, const struct output *o, const struct state *s,
-		    bool *written, uint64_t *check, char *why);
+/* Sets there[i] and check[i] (the payload's checksum) for the parts of p->place whose records are
+ * whole, written[e] for the experts that have all their parts, and cuts each shard behind the last
+ * whole record before the first that is not. The payloads of those beyond the state's durable mark,
+ * and of each shard's last, are read and compared; the others are known to be on disk. Where a
+ * drive has lost what the mark promised, the mark is lowered. Returns the number of such experts,
+ * or negative errno with the sentence in why. */
+int64_t resume_scan(const struct plan *p, const struct output *o, struct state *s, bool *there,
+		    uint64_t *check, bool *written, char *why);
 
 #endif

@@ -29,6 +29,25 @@ static void print_sum(FILE *f, const char *what, const char *text, size_t bytes)
 		(uint64_t)XXH3_64bits(text, bytes));
 }
 
+static const char *const speeds_names[] = {
+	[SPEEDS_EQUAL] = "equal", [SPEEDS_MEASURED] = "measured", [SPEEDS_GIVEN] = "given"
+};
+
+static void print_spread(FILE *f, const struct plan *p)
+{
+	const struct spread *s = &p->spread;
+
+	fprintf(f, "layout %s\nreplicas %u\n", s->layout == LAYOUT_WHOLE ? "whole" : "stripe",
+		s->replicas);
+	if (s->hot_bytes)
+		fprintf(f, "replicate-hot %" PRIu64 " usage %016" PRIx64 "\n", s->hot_bytes,
+			p->usage_check);
+	fprintf(f, "speeds %s", speeds_names[s->speeds_from]);
+	for (uint32_t i = 0; i < s->drives; i++)
+		fprintf(f, " %" PRIu64, s->speed[i]);
+	fputc('\n', f);
+}
+
 char *state_identity(const struct plan *p, const struct output *o, const char *model_json)
 {
 	const struct checkpoint *ck = p->ck;
@@ -40,6 +59,7 @@ char *state_identity(const struct plan *p, const struct output *o, const char *m
 		return NULL;
 	fprintf(f, "bits %d\ndense-bits %d\ngroup-size %d\n", p->options.bits,
 		p->options.dense_bits, p->options.group);
+	print_spread(f, p);
 	fprintf(f, "checkpoint %s\n", ck->name);
 	print_sum(f, "model.json", model_json, strlen(model_json));
 	print_sum(f, "tokenizer.json", ck->tokenizer_text, ck->tokenizer_bytes);
@@ -199,6 +219,34 @@ bool state_differs(const char *a, const char *b, char buf[2][128])
 	snprintf(buf[0], sizeof(buf[0]), "%.*s", (int)strcspn(a, "\n"), a);
 	snprintf(buf[1], sizeof(buf[1]), "%.*s", (int)strcspn(b, "\n"), b);
 	return *a || *b;
+}
+
+static bool parse_speeds(const char *at, uint64_t *speed, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (*at++ != ' ' || !take_number(&at, &speed[i]) || speed[i] == 0)
+			return false;
+	return *at == '\n';
+}
+
+bool state_speeds(const char *identity, enum speeds_from *from, uint64_t *speed, uint32_t n)
+{
+	static const char start[] = "speeds ";
+
+	for (const char *line = identity; *line;) {
+		size_t length = strcspn(line, "\n");
+		const char *at = line + sizeof(start) - 1;
+		for (int i = SPEEDS_EQUAL; i <= SPEEDS_GIVEN; i++) {
+			size_t name = strlen(speeds_names[i]);
+			if (strncmp(line, start, sizeof(start) - 1) == 0 &&
+			    strncmp(at, speeds_names[i], name) == 0) {
+				*from = (enum speeds_from)i;
+				return parse_speeds(at + name, speed, n);
+			}
+		}
+		line += length + (line[length] != '\0');
+	}
+	return false;
 }
 
 char *state_shard_path(const char *identity, uint32_t i)

@@ -44,6 +44,9 @@ int state_load(struct state *s, const char *dir, char *why);
  * false if they are equal. */
 bool state_differs(const char *a, const char *b, char buf[2][128]);
 
+/* The speeds that a pack of n drives was planned with; false if identity has no such line. */
+bool state_speeds(const char *identity, enum speeds_from *from, uint64_t *speed, uint32_t n);
+
 /* The path of the i-th shard that identity names, in new memory; NULL after the last. */
 char *state_shard_path(const char *identity, uint32_t i);
 

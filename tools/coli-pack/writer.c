@@ -31,7 +31,7 @@ struct writer {
 	size_t row_room; /* floats in it */
 	char *codes;     /* a dense chunk, quantised */
 	uint16_t *scales;
-	char *record;      /* an expert with its head block */
+	char *record;      /* an expert, and zeros to 4 KiB */
 	uint64_t unmarked; /* bytes since the last mark */
 };
 
@@ -108,11 +108,13 @@ static int sync_and_forget(int fd, const char *path, char *why)
 /* The end of the whole records of each shard: they are written in order. */
 static void find_ends(const struct packing *k, uint64_t *ends)
 {
-	for (uint32_t d = 0; d < k->plan->drives; d++)
+	const struct placement *p = &k->plan->place;
+
+	for (uint32_t d = 0; d < p->drives; d++)
 		ends[d] = SHARD_ALIGN;
-	for (uint32_t e = 0; e < k->plan->experts && k->written[e]; e++)
-		ends[k->plan->place[e].drive] =
-			k->plan->place[e].offset + record_bytes(plan_layout_of(k->plan, e)->bytes);
+	for (uint32_t i = 0; i < placement_parts(p); i++)
+		if (k->there[i])
+			ends[p->part[i].drive] = p->part[i].offset + record_bytes(p->part[i].bytes);
 }
 
 /* Everything so far is on disk, and pack.state says so. */
@@ -155,48 +157,69 @@ static int write_dense(struct writer *w, const struct chunk *c, char *why)
 	return 0;
 }
 
-/* The whole record is one write, so that no expert is there in parts. */
-static int write_record(struct writer *w, uint32_t e, char *why)
+/* One part of the expert in w->record. The payload goes first: as long as its head is missing, the
+ * record counts for nothing. */
+static int write_part(struct writer *w, uint32_t index, char *why)
 {
 	const struct plan *p = w->k->plan;
-	const struct plan_place *at = &p->place[e];
-	const struct shard_out *s = &w->k->out->shard[at->drive];
-	uint64_t bytes = plan_layout_of(p, e)->bytes;
-	struct record_head h = { .layer = plan_layer_of(p, e)->layer,
-				 .expert = plan_number_of(p, e),
-				 .parts = 1,
-				 .expert_bytes = bytes,
-				 .part_bytes = bytes };
+	const struct part *x = &p->place.part[index];
+	const struct shard_out *s = &w->k->out->shard[x->drive];
+	const char *payload = w->record + x->first;
+	uint64_t planned = p->place.shard_bytes[x->drive];
+	char head[SHARD_ALIGN] = { 0 };
+	struct record_head h = { .layer = plan_layer_of(p, x->expert)->layer,
+				 .expert = plan_number_of(p, x->expert),
+				 .part = x->part,
+				 .parts = x->parts,
+				 .copy = x->copy,
+				 .expert_bytes = plan_layout_of(p, x->expert)->bytes,
+				 .part_offset = x->first,
+				 .part_bytes = x->bytes,
+				 .payload_check = payload_check(payload, x->bytes) };
 
-	h.payload_check = payload_check(w->record + SHARD_ALIGN, bytes);
 	memcpy(h.store_id, w->k->out->store_id, STORE_ID_SIZE);
 	record_head_seal(&h);
-	memcpy(w->record, &h, sizeof(h));
-	int err = put(s->fd, shard_name(s), w->record, record_bytes(bytes), at->offset,
-		      p->shard_bytes[at->drive], why);
+	memcpy(head, &h, sizeof(h));
+	/* The last part is not whole blocks; behind it there are zeros in the buffer. */
+	int err = put(s->fd, shard_name(s), payload, shard_round_up(x->bytes),
+		      x->offset + SHARD_ALIGN, planned, why);
+	err = err ? err : put(s->fd, shard_name(s), head, SHARD_ALIGN, x->offset, planned, why);
 	if (err)
 		return err;
-	w->k->check[e] = h.payload_check;
-	w->k->written[e] = true;
-	w->unmarked += record_bytes(bytes);
+	w->k->check[index] = h.payload_check;
+	w->k->there[index] = true;
+	w->unmarked += record_bytes(x->bytes);
 	return 0;
+}
+
+/* All parts of all copies, but those that an earlier run has left. */
+static int write_parts(struct writer *w, uint32_t e, char *why)
+{
+	const struct placement *p = &w->k->plan->place;
+	int err = 0;
+
+	for (uint32_t i = p->start[e]; i < p->start[e + 1] && !err; i++)
+		if (!w->k->there[i])
+			err = write_part(w, i, why);
+	w->k->written[e] = !err;
+	return err;
 }
 
 static int write_expert(struct writer *w, const struct chunk *c, char *why)
 {
 	const struct plan_layout *l = plan_layout_of(w->k->plan, c->item);
 	const struct plan_matrix *m = &l->matrix[c->matrix];
-	char *matrix = w->record + SHARD_ALIGN + m->offset;
+	char *matrix = w->record + m->offset;
 	size_t row_bytes = wfmt_row_bytes(m->fmt, m->cols);
 	size_t groups = (size_t)wfmt_groups(m->fmt, m->cols);
 	uint16_t *scales = (void *)(matrix + wfmt_scales_offset(m->fmt, m->rows, m->cols));
 
 	/* The zeros between matrices and behind the payload. */
 	if (c->first)
-		memset(w->record, 0, record_bytes(l->bytes));
+		memset(w->record, 0, shard_round_up(l->bytes));
 	int err = quantise(w, c, matrix + (size_t)c->row * row_bytes,
 			   scales + (size_t)c->row * groups, why);
-	return err || !c->last ? err : write_record(w, c->item, why);
+	return err || !c->last ? err : write_parts(w, c->item, why);
 }
 
 static int allocate(struct writer *w, char *why)
@@ -209,8 +232,8 @@ static int allocate(struct writer *w, char *why)
 		if ((size_t)p->dense[i].src.cols > cols)
 			cols = (size_t)p->dense[i].src.cols;
 	for (int i = 0; i < p->layouts; i++) {
-		if (record_bytes(p->layout[i].bytes) > record)
-			record = record_bytes(p->layout[i].bytes);
+		if (shard_round_up(p->layout[i].bytes) > record)
+			record = shard_round_up(p->layout[i].bytes);
 		for (int m = 0; m < MATRICES; m++)
 			if ((size_t)p->layout[i].matrix[m].cols > cols)
 				cols = (size_t)p->layout[i].matrix[m].cols;

@@ -15,8 +15,9 @@ struct packing {
 	const struct plan *plan;
 	struct output *out;
 	struct state *state; /* state->dense: where to begin; moved on */
-	bool *written;       /* an expert; grows */
-	uint64_t *check;     /* its payload's checksum, where written */
+	bool *there;         /* a part of plan->place; grows */
+	uint64_t *check;     /* its payload's checksum, where it is there */
+	bool *written;       /* an expert: all its parts are there */
 	struct pack_progress progress;
 	const volatile sig_atomic_t *stop; /* set by a signal: end at the next whole thing */
 };
