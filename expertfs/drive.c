@@ -1,260 +1,221 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The queue of one drive and the thread behind it; see drive.h.
+ * A drive: life and end of a piece, read threads; see drive.h. Batches: drive_batch.c.
  *
- *	read_batch_add() --> queue (mutex) --> drive thread --> io_uring --> piece_done() --> batch
- *	                          |  eventfd wakes the thread
- *	                          +--> or: pread() in DRIVE_THREADS threads
+ *	read_batch_add() --> drive_queue.c --> drive_ring.c: the ring's thread --> drive_piece_done()
+ *	                                   \-> here: DRIVE_THREADS threads, pread() -/        |
+ *	                                                              batch_tell() <----------+
  *
- * A piece is finished by piece_done() only: it checks the length, asks again for what is missing,
- * and tells the batch when the last byte has come.
+ * A piece is finished by drive_piece_done() only: it checks the length, asks again for what is
+ * missing, keeps the numbers (drive_meter.c), and tells the batch when the last byte has come.
  */
 #include "expertfs/drive.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <liburing.h>
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "expertfs/clock.h"
+#include "expertfs/drive_parts.h"
 #include "expertfs/fail.h"
 #include "expertfs/log.h"
 #include "expertfs/shard.h"
 
-#define PIECE_BYTES   (1u << 20)
-#define DRIVE_DEPTH   32 /* pieces in flight: 32 MiB covers 7 GB/s at 4 ms under load */
-#define DRIVE_THREADS 8  /* without io_uring */
+/* A piece that the kernel puts off is asked for again so many times. */
+#define AGAIN_MAX 100
+/* A drive whose speed is not known yet counts as a fast one, so that it is used and becomes known.
+ */
+#define SPEED_GUESS 4e9
 
-struct read_batch {
-	pthread_mutex_t lock;
-	pthread_cond_t done;
-	const struct urgency *urgency;
-	uint32_t pending;
-	int err;
-};
-
-struct piece {
-	struct piece *next;
-	struct read_batch *batch;
-	char *buf;
-	uint64_t offset;
-	uint32_t length;
-};
-
-struct drive {
-	char *path;
-	int fd, wake; /* the shard; eventfd that ends the ring's sleep */
-	bool uring, direct;
-	struct io_uring ring;
-	uint64_t wake_value;
-	pthread_t thread[DRIVE_THREADS];
-	int threads;
-
-	pthread_mutex_t lock;  /* all below */
-	pthread_cond_t queued; /* for pread() threads */
-	struct piece *head, **tail;
-	bool stop;
-	struct drive_stats stats;
-	uint64_t busy_since;
-};
-
-struct read_batch *read_batch_new(const struct urgency *u)
+/* Wakes a thread that sleeps. Lock held; true if ring_wake() is to be called without it. */
+static bool wake_locked(struct drive *d)
 {
-	struct read_batch *b = calloc(1, sizeof(*b));
+	bool ring = d->uring && d->asleep;
 
-	if (b) {
-		b->urgency = u;
-		pthread_mutex_init(&b->lock, NULL);
-		pthread_cond_init(&b->done, NULL);
-	}
-	return b;
+	d->asleep = d->asleep && !ring;
+	if (!d->uring)
+		pthread_cond_broadcast(&d->queued);
+	return ring;
 }
 
-static void batch_tell(struct read_batch *b, int err)
+void drive_enqueue(struct drive *d, struct piece *p, uint64_t n)
 {
-	pthread_mutex_lock(&b->lock);
-	if (err && !b->err)
-		b->err = err;
-	if (--b->pending == 0)
-		pthread_cond_signal(&b->done);
-	pthread_mutex_unlock(&b->lock);
-}
+	bool wake;
 
-int read_batch_wait(struct read_batch *b)
-{
-	int err;
-
-	pthread_mutex_lock(&b->lock);
-	while (b->pending)
-		pthread_cond_wait(&b->done, &b->lock);
-	err = b->err;
-	pthread_mutex_unlock(&b->lock);
-	pthread_cond_destroy(&b->done);
-	pthread_mutex_destroy(&b->lock);
-	free(b);
-	return err;
-}
-
-static void drive_wake(struct drive *d)
-{
-	uint64_t one = 1;
-
-	if (d->uring) {
-		/* Fails only if the counter is full, and then the thread is awake already. */
-		ssize_t n = write(d->wake, &one, sizeof(one));
-		(void)n;
-	}
-}
-
-static void enqueue(struct drive *d, struct piece *p)
-{
-	p->next = NULL;
 	pthread_mutex_lock(&d->lock);
-	*d->tail = p;
-	d->tail = &p->next;
-	pthread_cond_signal(&d->queued);
+	for (uint64_t i = 0; i < n; i++)
+		queue_push(&d->queue, &p[i]);
+	wake = wake_locked(d);
 	pthread_mutex_unlock(&d->lock);
+	if (wake)
+		ring_wake(d);
 }
 
-void read_batch_add(struct read_batch *b, struct drive *d, uint64_t offset, uint64_t length,
-		    void *buf)
+/* One block anywhere in the file, if it is time to ask a failing drive again. Lock held. */
+static struct piece *take_ask(struct drive *d, uint64_t now)
 {
-	for (uint64_t at = 0; at < length; at += PIECE_BYTES) {
-		struct piece *p = malloc(sizeof(*p));
-		uint64_t left = length - at;
+	static const struct urgency demand = { DRIVE_DEMAND };
 
-		pthread_mutex_lock(&b->lock);
-		b->pending++;
-		pthread_mutex_unlock(&b->lock);
-		if (!p) {
-			batch_tell(b, -ENOMEM);
-			continue;
-		}
-		*p = (struct piece){ .batch = b,
-				     .buf = (char *)buf + at,
-				     .offset = offset + at,
-				     .length = left < PIECE_BYTES ? (uint32_t)left : PIECE_BYTES };
-		enqueue(d, p);
+	if (d->asking || d->stop || !health_ask(&d->health, now))
+		return NULL;
+	d->asking = true;
+	d->seed = d->seed * 1664525u + 1013904223u;
+	d->ask = (struct piece){ .urgency = &demand, .buf = d->block, .length = SHARD_ALIGN };
+	if (d->size >= SHARD_ALIGN)
+		d->ask.offset = (d->seed >> 4) % (d->size / SHARD_ALIGN) * SHARD_ALIGN;
+	return &d->ask;
+}
+
+struct piece *drive_take(struct drive *d, struct piece **dropped)
+{
+	uint64_t now = clock_ns();
+	struct piece *p = take_ask(d, now);
+
+	while (!p && (p = queue_take(&d->queue)) && batch_failed(p->batch)) {
+		queue_done(&d->queue, p); /* nobody can use it any more */
+		p->next = *dropped;
+		*dropped = p;
+		p = NULL;
 	}
-	drive_wake(d);
-}
-
-/* The next piece, or NULL. Counts it as in flight. Lock held. */
-static struct piece *take_locked(struct drive *d)
-{
-	struct piece *p = d->head;
-
 	if (!p)
 		return NULL;
-	d->head = p->next;
-	if (!d->head)
-		d->tail = &d->head;
-	if (d->stats.in_flight++ == 0)
-		d->busy_since = clock_ns();
-	d->stats.reads++;
+	if (p->batch)
+		d->reads++;
+	p->started = now;
+	meter_start(&d->meter, now, p->length);
 	return p;
 }
 
-/* res: bytes read or negative errno. */
-static void piece_done(struct drive *d, struct piece *p, int res)
+void drive_drop(struct piece *dropped)
 {
-	bool again = res == -EAGAIN || res == -EINTR || (res > 0 && (uint32_t)res < p->length);
-	int err = res < 0 ? res : res == 0 ? -EIO : 0; /* 0: the file ends here and should not */
+	while (dropped) {
+		struct piece *next = dropped->next;
+		batch_tell(dropped->batch, -ECANCELED, NULL, 0);
+		dropped = next;
+	}
+}
+
+bool drive_finished(const struct drive *d)
+{
+	if (!d->stop || d->queue.pieces || d->asking)
+		return false;
+	for (int c = 0; c < DRIVE_CLASSES; c++)
+		if (d->queue.head[c])
+			return false;
+	return true;
+}
+
+/* Says it once when a drive begins to fail, and once when it works again. */
+static void say_health(const struct drive *d, bool failing, int err)
+{
+	if (failing)
+		log_line(LOG_ERR, "%s: reads fail (%s): other copies are taken first", d->path,
+			 strerror(-err));
+	else
+		log_line(LOG_WARNING, "%s: reads work again", d->path);
+}
+
+/* True if this says something about the drive, and not about us or the kernel's memory. */
+static bool drives_fault(int err)
+{
+	return err != -ENOMEM && err != -EAGAIN && err != -EINTR && err != -ECANCELED;
+}
+
+/* The piece is over with 0 or an error. Lock held; true if the drive's health changed. */
+static bool count_end(struct drive *d, const struct piece *p, int err)
+{
+	if (p == &d->ask)
+		d->asking = false;
+	else if (err)
+		d->errors++;
+	if (!err)
+		return health_good(&d->health);
+	return drives_fault(err) && health_bad(&d->health, clock_ns());
+}
+
+void drive_piece_done(struct drive *d, struct piece *p, int res)
+{
+	uint64_t now = clock_ns();
+	/* What follows a piece that came in part is asked for from a block's start, as O_DIRECT
+	 * needs it. Not a block: the file ends here and should not. */
+	uint32_t got = res < 0                      ? 0
+		       : (uint32_t)res >= p->length ? p->length
+						    : (uint32_t)res & ~(SHARD_ALIGN - 1);
+	int err = res < 0 ? res : got == 0 ? -EIO : 0;
+	bool again = (err == 0 && got < p->length) ||
+		     ((err == -EAGAIN || err == -EINTR) && ++p->again < AGAIN_MAX);
+	bool failing, changed = false, wake = false;
 
 	pthread_mutex_lock(&d->lock);
-	if (res > 0)
-		d->stats.bytes += (uint64_t)res;
-	if (err && !again)
-		d->stats.errors++;
-	if (--d->stats.in_flight == 0)
-		d->stats.busy_ns += clock_ns() - d->busy_since;
-	pthread_mutex_unlock(&d->lock);
-	if (again) {
-		uint32_t got = res > 0 ? (uint32_t)res : 0;
+	meter_end(&d->meter, now, p->length, got, now - p->started);
+	d->queue.speed = d->meter.speed;
+	if (p != &d->ask) {
+		d->bytes += got;
+		queue_done(&d->queue, p);
+	}
+	if (again && p != &d->ask) {
 		p->buf += got;
 		p->offset += got;
 		p->length -= got;
-		enqueue(d, p);
-		drive_wake(d);
-		return;
+		queue_put_back(&d->queue, p);
+		wake = wake_locked(d);
+	} else {
+		again = false;
+		changed = count_end(d, p, err);
+		if (!d->uring && drive_finished(d))
+			pthread_cond_broadcast(&d->queued);
 	}
+	failing = d->health.failing;
+	pthread_mutex_unlock(&d->lock);
+	if (wake)
+		ring_wake(d);
+	if (changed)
+		say_health(d, failing, err);
+	if (again || !p->batch)
+		return;
 	if (!d->direct) /* what was read lies in the hot store: the page cache need not keep it */
 		posix_fadvise(d->fd, (off_t)p->offset, p->length, POSIX_FADV_DONTNEED);
-	batch_tell(p->batch, err);
-	free(p);
+	batch_tell(p->batch, err, d, p->offset);
 }
 
-/* Moves queued pieces into the ring while there is room. True when the drive is to stop and idle.
- */
-static bool ring_fill(struct drive *d, uint32_t *in_ring)
+/* Sleeps until there may be something to take. Lock held. */
+static void pread_sleep(struct drive *d)
 {
-	bool finished;
+	struct timespec until;
 
-	pthread_mutex_lock(&d->lock);
-	while (*in_ring < DRIVE_DEPTH) {
-		struct piece *p = take_locked(d);
-		if (!p)
-			break;
-		struct io_uring_sqe *sqe = io_uring_get_sqe(&d->ring);
-		io_uring_prep_read(sqe, d->fd, p->buf, p->length, p->offset);
-		io_uring_sqe_set_data(sqe, p);
-		(*in_ring)++;
+	if (!d->health.failing || d->asking) {
+		pthread_cond_wait(&d->queued, &d->lock);
+		return;
 	}
-	finished = d->stop && !d->head && *in_ring == 0;
-	pthread_mutex_unlock(&d->lock);
-	return finished;
+	until.tv_sec = (time_t)(d->health.ask_at / 1000000000u);
+	until.tv_nsec = (long)(d->health.ask_at % 1000000000u);
+	pthread_cond_timedwait(&d->queued, &d->lock, &until);
 }
 
-static void *ring_main(void *arg)
+static void *pread_main(void *drive)
 {
-	struct drive *d = arg;
-	uint32_t in_ring = 0;
-	bool armed = false;
-
-	while (!ring_fill(d, &in_ring)) {
-		struct io_uring_cqe *cqe;
-		if (!armed) {
-			/* The ring has room for it: DRIVE_DEPTH is half its size. */
-			struct io_uring_sqe *sqe = io_uring_get_sqe(&d->ring);
-			io_uring_prep_read(sqe, d->wake, &d->wake_value, sizeof(d->wake_value), 0);
-			io_uring_sqe_set_data(sqe, NULL);
-			armed = true;
-		}
-		io_uring_submit_and_wait(&d->ring, 1);
-		while (io_uring_peek_cqe(&d->ring, &cqe) == 0) {
-			struct piece *p = io_uring_cqe_get_data(cqe);
-			int res = cqe->res;
-			io_uring_cqe_seen(&d->ring, cqe);
-			if (!p) {
-				armed = false;
-				continue;
-			}
-			in_ring--;
-			piece_done(d, p, res);
-		}
-	}
-	return NULL;
-}
-
-static void *pread_main(void *arg)
-{
-	struct drive *d = arg;
+	struct drive *d = drive;
 
 	for (;;) {
-		struct piece *p;
+		struct piece *p, *dropped = NULL;
 		pthread_mutex_lock(&d->lock);
-		while (!(p = take_locked(d)) && !d->stop)
-			pthread_cond_wait(&d->queued, &d->lock);
-		pthread_mutex_unlock(&d->lock);
-		if (!p)
+		while (!(p = drive_take(d, &dropped)) && !dropped && !drive_finished(d))
+			pread_sleep(d);
+		if (!p && !dropped) {
+			pthread_cond_broadcast(&d->queued); /* the others may end, too */
+			pthread_mutex_unlock(&d->lock);
 			return NULL;
-		ssize_t n = pread(d->fd, p->buf, p->length, (off_t)p->offset);
-		piece_done(d, p, n < 0 ? -errno : (int)n);
+		}
+		pthread_mutex_unlock(&d->lock);
+		drive_drop(dropped);
+		if (p) {
+			ssize_t n = pread(d->fd, p->buf, p->length, (off_t)p->offset);
+			drive_piece_done(d, p, n < 0 ? -errno : (int)n);
+		}
 	}
 }
 
@@ -302,38 +263,50 @@ static int choose_io(struct drive *d, enum drive_io io, char *why)
 
 	if (io == DRIVE_IO_THREADS)
 		return 0;
-	rc = io_uring_queue_init(2 * DRIVE_DEPTH, &d->ring, 0);
-	if (rc == 0) {
-		d->wake = eventfd(0, EFD_CLOEXEC);
-		if (d->wake < 0) {
-			rc = -errno;
-			io_uring_queue_exit(&d->ring);
-		}
-	}
+	rc = ring_make(d);
 	d->uring = rc == 0;
 	if (rc && io == DRIVE_IO_URING)
 		return fail(why, -rc, "io_uring is not to be had here: %s", strerror(-rc));
 	return 0;
 }
 
-int drive_open(const char *path, enum drive_io io, struct drive **out, char *why)
+static struct drive *drive_alloc(const char *path)
 {
 	struct drive *d = calloc(1, sizeof(*d));
-	int rc;
+	pthread_condattr_t clock;
+
+	if (!d)
+		return NULL;
+	d->fd = d->wake = -1;
+	queue_init(&d->queue);
+	pthread_mutex_init(&d->lock, NULL);
+	pthread_condattr_init(&clock);
+	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+	pthread_cond_init(&d->queued, &clock);
+	pthread_condattr_destroy(&clock);
+	d->seed = (uint32_t)clock_ns();
+	d->path = strdup(path);
+	if (!d->path || posix_memalign((void **)&d->block, SHARD_ALIGN, SHARD_ALIGN) != 0) {
+		d->block = NULL;
+		drive_close(d);
+		return NULL;
+	}
+	return d;
+}
+
+int drive_open(const char *path, enum drive_io io, struct drive **out, char *why)
+{
+	struct drive *d = drive_alloc(path);
+	struct stat st;
+	int rc = 0;
 
 	if (!d)
 		return fail(why, ENOMEM, "out of memory");
-	d->fd = d->wake = -1;
-	d->tail = &d->head;
-	pthread_mutex_init(&d->lock, NULL);
-	pthread_cond_init(&d->queued, NULL);
-	d->path = strdup(path);
-	if (!d->path)
-		rc = fail(why, ENOMEM, "out of memory");
-	else if ((d->fd = open_direct(path, &d->direct)) < 0)
+	if ((d->fd = open_direct(path, &d->direct)) < 0 || fstat(d->fd, &st) != 0)
 		rc = fail(why, errno, "%s: %s", path, strerror(errno));
 	else
-		rc = choose_io(d, io, why);
+		d->size = (uint64_t)st.st_size;
+	rc = rc ? rc : choose_io(d, io, why);
 	rc = rc ? rc : start_threads(d, why);
 	if (rc) {
 		drive_close(d);
@@ -354,27 +327,90 @@ void drive_close(struct drive *d)
 	d->stop = true;
 	pthread_cond_broadcast(&d->queued);
 	pthread_mutex_unlock(&d->lock);
-	drive_wake(d);
+	if (d->uring)
+		ring_wake(d);
 	for (int i = 0; i < d->threads; i++)
 		pthread_join(d->thread[i], NULL);
 	if (d->uring)
-		io_uring_queue_exit(&d->ring);
-	if (d->wake >= 0)
-		close(d->wake);
+		ring_free(d);
 	if (d->fd >= 0)
 		close(d->fd);
 	pthread_cond_destroy(&d->queued);
 	pthread_mutex_destroy(&d->lock);
+	free(d->block);
 	free(d->path);
 	free(d);
+}
+
+void drive_register(struct drive *d, void *base, uint64_t bytes)
+{
+	bool wake;
+
+	pthread_mutex_lock(&d->lock);
+	d->fixed = base;
+	d->fixed_bytes = bytes;
+	wake = wake_locked(d);
+	pthread_mutex_unlock(&d->lock);
+	if (wake)
+		ring_wake(d);
 }
 
 void drive_stats(struct drive *d, struct drive_stats *out)
 {
 	pthread_mutex_lock(&d->lock);
-	*out = d->stats;
-	if (d->stats.in_flight)
-		out->busy_ns += clock_ns() - d->busy_since;
+	*out = (struct drive_stats){ .bytes = d->bytes,
+				     .reads = d->reads,
+				     .errors = d->errors,
+				     .busy_ns = meter_busy_ns(&d->meter, clock_ns()),
+				     .in_flight = d->queue.pieces,
+				     .speed = d->meter.speed,
+				     .p50_ms = histogram_ms(&d->meter.latency, 0.50),
+				     .p99_ms = histogram_ms(&d->meter.latency, 0.99),
+				     .failing = d->health.failing };
+	for (int c = 0; c < DRIVE_CLASSES; c++)
+		out->queued[c] = d->queue.waiting[c] + d->queue.flying[c];
+	pthread_mutex_unlock(&d->lock);
+}
+
+void drive_raise(struct drive *d, const struct urgency *u)
+{
+	bool wake;
+
+	pthread_mutex_lock(&d->lock);
+	queue_reclass(&d->queue, u);
+	wake = wake_locked(d);
+	pthread_mutex_unlock(&d->lock);
+	if (wake)
+		ring_wake(d);
+}
+
+uint64_t drive_backlog(struct drive *d, enum drive_class class, uint64_t bytes)
+{
+	uint64_t ns = UINT64_MAX;
+	double speed;
+
+	pthread_mutex_lock(&d->lock);
+	speed = d->meter.speed ? (double)d->meter.speed : SPEED_GUESS;
+	if (!d->health.failing)
+		ns = (uint64_t)((double)(queue_before(&d->queue, class) + bytes) * 1e9 / speed);
+	pthread_mutex_unlock(&d->lock);
+	return ns;
+}
+
+bool drive_failing(struct drive *d)
+{
+	bool failing;
+
+	pthread_mutex_lock(&d->lock);
+	failing = d->health.failing;
+	pthread_mutex_unlock(&d->lock);
+	return failing;
+}
+
+void drive_blame(struct drive *d)
+{
+	pthread_mutex_lock(&d->lock);
+	d->errors++;
 	pthread_mutex_unlock(&d->lock);
 }
 
@@ -386,16 +422,4 @@ bool drive_uses_uring(const struct drive *d)
 const char *drive_path(const struct drive *d)
 {
 	return d->path;
-}
-
-void drive_raise(struct drive *d, const struct urgency *u)
-{
-	(void)d;
-	(void)u;
-}
-
-uint64_t drive_backlog(struct drive *d)
-{
-	(void)d;
-	return 0;
 }

@@ -36,12 +36,18 @@ struct read_batch *read_batch_new(const struct urgency *u);
  * for several drives; returns at once. Failures to queue are reported by the wait. */
 void read_batch_add(struct read_batch *b, struct drive *d, uint64_t offset, uint64_t length,
 		    void *buf);
+/* Where the first error was. */
+struct read_fault {
+	struct drive *drive; /* NULL: there was none */
+	uint64_t offset;
+};
 /* Waits for all of them and frees b. 0, or the first error: -EIO also for a file that ends early.
- */
-int read_batch_wait(struct read_batch *b);
+ * What still waits when another read of the batch fails is not read any more. fault may be NULL. */
+int read_batch_wait(struct read_batch *b, struct read_fault *fault);
 
 struct drive_stats {
-	uint64_t bytes, reads, errors;  /* bytes that came; pieces asked for; pieces that failed */
+	uint64_t bytes, reads, errors;  /* bytes that came; pieces started; those that failed, and
+					   wrong checksums */
 	uint64_t busy_ns;               /* time with at least one piece in flight */
 	uint32_t in_flight;             /* pieces, now */
 	uint64_t queued[DRIVE_CLASSES]; /* bytes that wait or are in flight, now */
@@ -55,12 +61,20 @@ struct drive_stats {
 int drive_open(const char *path, enum drive_io io, struct drive **out, char *why);
 /* Waits for what is queued, ends the thread, closes. NULL is fine. */
 void drive_close(struct drive *d);
+/* Reads into this memory are cheaper from now on: for buffers that are used again and again. It
+ * must stay as long as the drive. Once a drive. */
+void drive_register(struct drive *d, void *base, uint64_t bytes);
 void drive_stats(struct drive *d, struct drive_stats *out);
 /* The pieces of this urgency that still wait go to the class it has now. */
 void drive_raise(struct drive *d, const struct urgency *u);
-/* How long what is queued will take, for the choice between copies; a failing drive's is longer
- * than any other's. Nanoseconds. */
-uint64_t drive_backlog(struct drive *d);
+/* Nanoseconds until so many bytes more of this class would have come, after all that goes before
+ * them: for the choice between copies. A failing drive's is longer than any other's. */
+uint64_t drive_backlog(struct drive *d, enum drive_class class, uint64_t bytes);
+/* Its last reads failed. It is asked again now and then, and is trusted again when one of these
+ * questions, or any read that was tried all the same, is answered. */
+bool drive_failing(struct drive *d);
+/* Something came from it that was wrong: counts as an error. */
+void drive_blame(struct drive *d);
 bool drive_uses_uring(const struct drive *d);
 const char *drive_path(const struct drive *d);
 

@@ -1,213 +1,226 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading and proving one expert; see loader.h.
+ * Reading and proving one expert; see loader.h. Which copy is read: loader_copies.c.
  */
 #include "expertfs/loader.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdlib.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <xxhash.h>
 
 #include "expertfs/fail.h"
+#include "expertfs/loader_copies.h"
 
-#define TRIES       2
-#define PROVE_BYTES (1u << 20)
+static const struct urgency demand = { DRIVE_DEMAND };
 
-/* The extents of one copy: they lie side by side. Returns how many. */
-static uint32_t copy_extents(const struct extent_list *l, unsigned copy,
-			     const struct extent **first)
+struct whole {
+	const struct urgency *urgency;
+	char *dst;
+};
+
+/* Whether the bytes of each extent are what they should be. */
+static int check_whole(struct job *j, const struct copy *c, const char *data, char *why)
 {
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < l->n; i++) {
-		if (l->x[i].copy != copy)
+	for (uint32_t i = 0; i < c->n; i++) {
+		const struct extent *x = &c->x[i];
+		if (payload_check(data + x->expert_offset, x->length) == x->check)
 			continue;
-		if (n++ == 0)
-			*first = &l->x[i];
+		drive_blame(copy_drive(j->l, x));
+		return job_fault(j, x, 0, NULL, why);
 	}
-	return n;
-}
-
-static int say_bad(const struct loader *l, const struct store_expert *e, const struct extent *x,
-		   int err, char *why)
-{
-	const char *path = drive_path(l->drive[x->drive]);
-
-	if (err)
-		return fail(why, EIO, "expert %u/%u: reading %s at %" PRIu64 ": %s", e->layer,
-			    e->expert, path, x->offset, strerror(-err));
-	return fail(why, EIO,
-		    "expert %u/%u: the checksum of %" PRIu64 " bytes at %" PRIu64 " in %s is wrong",
-		    e->layer, e->expert, x->length, x->offset, path);
-}
-
-static int read_extents(const struct loader *l, const struct store_expert *e,
-			const struct extent *x, uint32_t n, const struct urgency *u, char *dst,
-			char *why)
-{
-	struct read_batch *b = read_batch_new(u);
-	int err;
-
-	if (!b)
-		return fail(why, ENOMEM, "out of memory");
-	for (uint32_t i = 0; i < n; i++)
-		read_batch_add(b, l->drive[x[i].drive], x[i].offset, shard_round_up(x[i].length),
-			       dst + x[i].expert_offset);
-	err = read_batch_wait(b);
-	if (err)
-		return say_bad(l, e, x, err, why);
-	for (uint32_t i = 0; i < n; i++)
-		if (payload_check(dst + x[i].expert_offset, x[i].length) != x[i].check)
-			return say_bad(l, e, &x[i], 0, why);
-	memset(dst + e->bytes, 0, shard_round_up(e->bytes) - e->bytes);
+	atomic_fetch_or(&c->list->proved, copy_bit(c));
 	return 0;
 }
 
-static const struct urgency demand = { DRIVE_DEMAND };
+/* Reads a copy into memory, all of it at once. */
+static int read_whole(struct job *j, const struct copy *c, void *arg, char *why)
+{
+	const struct whole *w = arg;
+	uint64_t bytes = j->e->bytes;
+	struct read_batch *b = read_batch_new(w->urgency);
+	struct read_fault fault;
+	int err;
+
+	if (!b)
+		return job_fault(j, NULL, -ENOMEM, NULL, why);
+	for (uint32_t i = 0; i < c->n; i++)
+		read_batch_add(b, copy_drive(j->l, &c->x[i]), c->x[i].offset,
+			       shard_round_up(c->x[i].length), w->dst + c->x[i].expert_offset);
+	err = read_batch_wait(b, &fault);
+	if (err)
+		return job_fault(j, NULL, err, &fault, why);
+	memset(w->dst + bytes, 0, shard_round_up(bytes) - bytes);
+	return copy_must_prove(j->l, c) ? check_whole(j, c, w->dst, why) : 0;
+}
 
 int load_expert(const struct loader *l, uint32_t index, const struct urgency *u, void *dst,
 		char *why)
 {
-	const struct store_expert *e = &l->store->expert[index];
-	const struct extent *x = NULL;
-	struct place p;
-	int err = -EIO;
-	uint32_t n;
+	struct whole w = { u, dst };
+	struct job j;
+	unsigned copy;
+	int err;
 
-	store_take(l->store, index, &p);
-	for (unsigned copy = 0; err && (n = copy_extents(p.packed, copy, &x)) > 0; copy++)
-		for (int try = 0; err && try < TRIES; try++)
-			err = read_extents(l, e, x, n, u, dst, why);
-	store_give(l->store, &p);
+	job_begin(&j, l, index, (enum drive_class)atomic_load(&u->class));
+	err = job_try_copies(&j, read_whole, &w, &copy, why);
+	job_end(&j);
 	return err;
 }
 
 void loader_raise(const struct loader *l, const struct urgency *u)
 {
+	pthread_mutex_lock(&l->store->lock); /* the drives stay */
 	for (uint32_t i = 0; i <= STORE_DRIVES_MAX; i++)
 		if (l->drive[i])
 			drive_raise(l->drive[i], u);
+	pthread_mutex_unlock(&l->store->lock);
 }
 
-static int prove_extent(const struct loader *l, const struct store_expert *e,
-			const struct extent *x, void *buf, char *why)
+/* Bytes at..at+n of an extent, or up to its end, on their way into buf. NULL: out of memory. */
+static struct read_batch *start_part(struct job *j, const struct extent *x, uint64_t at, uint64_t n,
+				     char *buf)
 {
+	struct read_batch *b = read_batch_new(&demand);
+	uint64_t left = x->length - at;
+
+	if (b)
+		read_batch_add(b, copy_drive(j->l, x), x->offset + at,
+			       shard_round_up(left < n ? left : n), buf);
+	return b;
+}
+
+/* The checksum of one extent through the two halves of a buffer: one is read into while the other
+ * is looked at. */
+static int prove_extent(struct job *j, const struct extent *x, char *buf, char *why)
+{
+	uint64_t half = read_buffers_size(j->l->buffers) / 2 & ~(uint64_t)(SHARD_ALIGN - 1);
 	XXH3_state_t *hash = XXH3_createState();
+	struct read_batch *next = hash ? start_part(j, x, 0, half, buf) : NULL;
+	struct read_fault fault = { 0 };
+	unsigned side = 0;
 	int err = 0;
 
-	if (!hash)
-		return fail(why, ENOMEM, "out of memory");
-	XXH3_64bits_reset(hash);
-	for (uint64_t at = 0; at < x->length && !err; at += PROVE_BYTES) {
-		uint64_t left = x->length - at, n = left < PROVE_BYTES ? left : PROVE_BYTES;
-		struct read_batch *b = read_batch_new(&demand);
-		if (!b) {
-			err = -ENOMEM;
+	if (hash)
+		XXH3_64bits_reset(hash);
+	for (uint64_t at = 0; at < x->length && !err; at += half, side ^= 1) {
+		uint64_t left = x->length - at;
+		err = next ? read_batch_wait(next, &fault) : -ENOMEM;
+		if (err)
 			break;
-		}
-		read_batch_add(b, l->drive[x->drive], x->offset + at, shard_round_up(n), buf);
-		err = read_batch_wait(b);
-		if (!err)
-			XXH3_64bits_update(hash, buf, n);
+		next = left > half ? start_part(j, x, at + half, half, buf + (side ^ 1) * half)
+				   : NULL;
+		XXH3_64bits_update(hash, buf + side * half, left < half ? left : half);
 	}
-	if (err || XXH3_64bits_digest(hash) != x->check)
-		err = say_bad(l, e, x, err, why);
+	if (err) {
+		err = job_fault(j, NULL, err, &fault, why);
+	} else if (XXH3_64bits_digest(hash) != x->check) {
+		drive_blame(copy_drive(j->l, x));
+		err = job_fault(j, x, 0, NULL, why);
+	}
 	XXH3_freeState(hash);
 	return err;
 }
 
-/* A buffer of at least n bytes, when one of the READ_BUFFERS is free. NULL: out of memory. */
-static void *take_buffer(const struct loader *l, uint64_t n)
+/* Proves a copy through the buffer, unless that was done before and need not be done again. */
+static int prove_copy(struct job *j, const struct copy *c, void *buf, char *why)
 {
-	void *buf;
+	int err = 0;
 
-	while (sem_wait(l->buffers) != 0)
-		; /* EINTR */
-	if (posix_memalign(&buf, SHARD_ALIGN, shard_round_up(n)) == 0)
-		return buf;
-	sem_post(l->buffers);
-	return NULL;
-}
-
-static void give_buffer(const struct loader *l, void *buf)
-{
-	free(buf);
-	sem_post(l->buffers);
+	if (!copy_must_prove(j->l, c))
+		return 0;
+	for (uint32_t i = 0; i < c->n && !err; i++)
+		err = prove_extent(j, &c->x[i], buf, why);
+	if (!err)
+		atomic_fetch_or(&c->list->proved, copy_bit(c));
+	return err;
 }
 
 int prove_expert(const struct loader *l, uint32_t index, unsigned *copy, char *why)
 {
-	const struct store_expert *e = &l->store->expert[index];
-	const struct extent *x = NULL;
-	void *buf = take_buffer(l, PROVE_BYTES < e->bytes ? PROVE_BYTES : e->bytes);
-	struct place p;
-	int err = -EIO;
-	uint32_t n;
+	char *buf = read_buffers_take(l->buffers);
+	struct job j;
+	int err;
 
-	if (!buf)
-		return fail(why, ENOMEM, "out of memory");
-	store_take(l->store, index, &p);
-	for (unsigned c = 0; err && (n = copy_extents(p.packed, c, &x)) > 0; c++) {
-		*copy = c;
-		for (int try = 0; err && try < TRIES; try++) {
-			err = 0;
-			for (uint32_t i = 0; i < n && !err; i++)
-				err = prove_extent(l, e, &x[i], buf, why);
-		}
-	}
-	store_give(l->store, &p);
-	give_buffer(l, buf);
+	job_begin(&j, l, index, DRIVE_DEMAND);
+	err = job_try_copies(&j, prove_copy, buf, copy, why);
+	job_end(&j);
+	read_buffers_give(l->buffers, buf);
 	return err;
 }
 
-/* Bytes start to end of the expert into buf, where they begin at start. */
-static int read_range(const struct loader *l, const struct extent_list *list, unsigned copy,
-		      uint64_t start, uint64_t end, char *buf)
+struct range {
+	uint64_t start, end; /* of the expert */
+	char *buf; /* PROVE_BYTES at least, or the whole expert; start lies at its begin */
+};
+
+/* The range out of a copy. */
+static int read_range(struct job *j, const struct copy *c, void *arg, char *why)
 {
-	const struct extent *x = NULL;
-	uint32_t n = copy_extents(list, copy, &x);
+	const struct range *r = arg;
 	struct read_batch *b = read_batch_new(&demand);
+	struct read_fault fault;
+	int err;
 
 	if (!b)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < n; i++) {
-		uint64_t from = x[i].expert_offset > start ? x[i].expert_offset : start;
-		uint64_t to = x[i].expert_offset + x[i].length;
-		to = to < end ? to : end;
+		return job_fault(j, NULL, -ENOMEM, NULL, why);
+	for (uint32_t i = 0; i < c->n; i++) {
+		const struct extent *x = &c->x[i];
+		uint64_t from = x->expert_offset > r->start ? x->expert_offset : r->start;
+		uint64_t to = x->expert_offset + x->length;
+		to = to < r->end ? to : r->end;
 		if (from < to)
-			read_batch_add(b, l->drive[x[i].drive],
-				       x[i].offset + (from - x[i].expert_offset),
-				       shard_round_up(to - from), buf + (from - start));
+			read_batch_add(b, copy_drive(j->l, x),
+				       x->offset + (from - x->expert_offset),
+				       shard_round_up(to - from), r->buf + (from - r->start));
 	}
-	return read_batch_wait(b);
+	err = read_batch_wait(b, &fault);
+	return err ? job_fault(j, NULL, err, &fault, why) : 0;
+}
+
+/* The same of a copy that nobody has proved yet. */
+static int read_proved_range(struct job *j, const struct copy *c, void *arg, char *why)
+{
+	const struct range *r = arg;
+	int err = 0;
+
+	if (j->l->verify != VERIFY_NEVER && !(atomic_load(&c->list->proved) & copy_bit(c)))
+		err = prove_copy(j, c, r->buf, why);
+	return err ? err : read_range(j, c, arg, why);
+}
+
+/* The copy that was proved at open first, then whatever there is. */
+static int read_anywhere(struct job *j, unsigned copy, struct range *r, char *why)
+{
+	struct copy c = copy_numbered(j, copy);
+
+	if (c.x && copy_there(j, &c) && !copy_last_resort(j->l, &c) &&
+	    read_proved_range(j, &c, r, why) == 0)
+		return 0;
+	return job_try_copies(j, read_proved_range, r, &copy, why);
 }
 
 void read_expert(const struct loader *l, uint32_t index, unsigned copy, uint64_t offset,
 		 size_t size, read_use *use, void *arg)
 {
-	const struct store_expert *e = &l->store->expert[index];
-	uint64_t start = offset & ~(uint64_t)(SHARD_ALIGN - 1), end;
-	struct place p;
-	char *buf;
-	int err = -ENOMEM;
+	uint64_t bytes = l->store->expert[index].bytes;
+	struct range r = { .start = offset & ~(uint64_t)(SHARD_ALIGN - 1) };
+	char why[WHY_MAX];
+	struct job j;
+	int err;
 
-	if (offset >= e->bytes || size == 0) {
+	if (offset >= bytes || size == 0) {
 		use(arg, NULL, 0);
 		return;
 	}
-	end = size < e->bytes - offset ? offset + size : e->bytes;
-	buf = take_buffer(l, end - start);
-	if (buf) {
-		store_take(l->store, index, &p);
-		err = read_range(l, p.packed, copy, start, end, buf);
-		store_give(l->store, &p);
-	}
+	r.end = size < bytes - offset ? offset + size : bytes;
+	r.buf = read_buffers_take(l->buffers);
+	job_begin(&j, l, index, DRIVE_DEMAND);
+	err = read_anywhere(&j, copy, &r, why);
+	job_end(&j);
 	if (err)
 		use(arg, NULL, err);
 	else
-		use(arg, buf + (offset - start), (ssize_t)(end - offset));
-	if (buf)
-		give_buffer(l, buf);
+		use(arg, r.buf + (offset - r.start), (ssize_t)(r.end - offset));
+	read_buffers_give(l->buffers, r.buf);
 }

@@ -9,17 +9,12 @@
 #ifndef EXPERTFS_LOADER_H
 #define EXPERTFS_LOADER_H
 
-#include <semaphore.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #include "expertfs/drive.h"
+#include "expertfs/read_buffers.h"
 #include "expertfs/store.h"
-
-/* How many buffers prove_expert() and read_expert() have at the same time; more callers wait. Keeps
- * their memory small and known (budget.h), and four reads of a buffer each still fill a drive. */
-#define READ_BUFFERS     4
-#define READ_BUFFER_SIZE ((1u << 20) + SHARD_ALIGN) /* the largest FUSE read, in whole blocks */
 
 /* When checksums are checked: at each load, at the first load of a copy since the start, or not at
  * all. */
@@ -27,12 +22,21 @@ enum verify { VERIFY_FIRST, VERIFY_ALWAYS, VERIFY_NEVER };
 
 struct loader {
 	struct store *store;
-	struct drive **drive; /* STORE_DRIVES_MAX + 1; NULL: none, or missing */
-	sem_t *buffers;       /* initialised to READ_BUFFERS */
+	/* STORE_DRIVES_MAX + 1; NULL: none, or missing. Entries come and go under store->lock; a
+	 * drive goes when no place names it any more. */
+	struct drive **drive;
+	struct read_buffers *buffers; /* for prove_expert() and read_expert() */
 	enum verify verify;
-	_Atomic uint8_t *proved; /* one an expert: bit c for copy c, bit 7 for the hot one; NULL:
-				    verify always */
+	/* Told that the hot copy of an expert could not be read or was wrong: to be forgotten. From
+	 * the loading thread, nothing held. NULL: nobody is told. */
+	void (*hot_bad)(void *arg, uint32_t index);
+	void *hot_arg;
 };
+
+/* A copy is known by its number in the packed list; this is the one on the hot drive. The loader
+ * looks at the first COPIES_MAX copies only. */
+#define COPY_HOT   0xffffu
+#define COPIES_MAX 64u
 
 /* Experts are named by their index in store->expert. Where an expert lies is taken at the start
  * and held until the end, so a move may go on meanwhile. */
@@ -46,12 +50,13 @@ int load_expert(const struct loader *l, uint32_t index, const struct urgency *u,
 void loader_raise(const struct loader *l, const struct urgency *u);
 
 /* Proves the expert with little memory: through a small buffer, keeping nothing. *copy: the copy
- * that was found good. */
+ * that was found good, now or (if verify says so) before. */
 int prove_expert(const struct loader *l, uint32_t index, unsigned *copy, char *why);
 
-/* Reads size (at most 1 MiB) bytes at offset of one copy (of the first one if that has gone) into a
- * buffer and calls use() while it exists: n bytes of data, 0 at the end of the expert, or negative
- * errno and no data. No checksum is checked: the expert was proved at open. */
+/* Reads size (at most 1 MiB) bytes at offset, of this copy if it can be had, into a buffer and calls
+ * use() while it exists: n bytes of data, 0 at the end of the expert, or negative errno and no
+ * data. No checksum is checked, since the expert was proved at open; another copy, or one that has
+ * moved since, is proved first. */
 typedef void read_use(void *arg, const char *data, ssize_t n);
 void read_expert(const struct loader *l, uint32_t index, unsigned copy, uint64_t offset,
 		 size_t size, read_use *use, void *arg);

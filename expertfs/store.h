@@ -48,6 +48,9 @@ struct extent {
 struct extent_list {
 	uint32_t refs; /* under store.lock */
 	uint32_t n;
+	/* Bit c for copy c, bit 0 of a hot list: its checksums held once since the start; the last
+	 * try to read it came to nothing. The loader's. */
+	_Atomic uint64_t proved, bad;
 	struct extent x[]; /* in order of copy, then expert_offset */
 };
 

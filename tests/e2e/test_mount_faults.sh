@@ -34,8 +34,6 @@ make_store "$WORK/other" 2 4 300001 2 1 1
 cp "$WORK/s.drive1/test.shard" "$WORK/t/test.shard"
 expect_fail 1 '(belongs to another|should have)' expertfs "$WORK/t" "$MNT"
 cp "$WORK/s/test.shard" "$WORK/t/test.shard"
-echo 'no database' >"$WORK/t/catalog.db"
-expect_fail 1 'catalog.db is damaged' expertfs "$WORK/t" "$MNT"
 rm "$WORK/t/dense.bin"
 expect_fail 1 'dense.bin: No such file' expertfs "$WORK/t" "$MNT"
 ! mountpoint -q "$MNT" || die 'something was mounted'
