@@ -12,6 +12,8 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "expertfs/fuse_abi.h"
@@ -25,7 +27,9 @@
 
 struct backing_source {
 	bool huge;
-	int tmpfs; /* root of the private tmpfs, or -1: memfd */
+	bool proves; /* leases work on its files */
+	bool whole;  /* the end of a file takes a whole huge page */
+	int tmpfs;   /* root of the private tmpfs, or -1: memfd */
 };
 
 /* Whether memfd gets huge pages when it asks for them (MADV_HUGEPAGE). */
@@ -43,13 +47,13 @@ static bool memfd_can_be_huge(void)
 	       strstr(line, "[within_size]");
 }
 
-static int private_tmpfs(void)
+static int private_tmpfs(bool huge)
 {
 	int root = -1, fs = fsopen("tmpfs", FSOPEN_CLOEXEC);
 
 	if (fs < 0)
 		return -1;
-	if (fsconfig(fs, FSCONFIG_SET_STRING, "huge", "always", 0) == 0 &&
+	if ((!huge || fsconfig(fs, FSCONFIG_SET_STRING, "huge", "always", 0) == 0) &&
 	    fsconfig(fs, FSCONFIG_SET_STRING, "size", "100%", 0) == 0 &&
 	    fsconfig(fs, FSCONFIG_SET_STRING, "mode", "0700", 0) == 0 &&
 	    fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) == 0)
@@ -58,20 +62,68 @@ static int private_tmpfs(void)
 	return root;
 }
 
-struct backing_source *backing_source_open(uint64_t largest)
+/* Whether a lease on a file of the tmpfs tells if somebody else has it open. */
+static bool leases_prove(const struct backing_source *s)
+{
+	struct backing b = { .fd = openat(s->tmpfs, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400) };
+	char path[64];
+	int other;
+	bool alone, shared;
+
+	if (b.fd < 0)
+		return false;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", b.fd);
+	other = open(path, O_RDONLY | O_CLOEXEC);
+	shared = other >= 0 && !backing_idle(s, &b);
+	if (other >= 0)
+		close(other);
+	alone = backing_idle(s, &b);
+	close(b.fd);
+	return shared && alone;
+}
+
+/* Kernels differ in whether a file's last part, less than a huge page, lies in one. Where it cannot
+ * be measured it is thought to. */
+static bool rounds_up(const struct backing_source *s)
+{
+	uint64_t bytes = HUGE_PAGE + HUGE_PAGE / 2, used;
+	struct backing b;
+
+	if (s->tmpfs < 0 || backing_new(s, bytes, &b) != 0)
+		return true;
+	used = backing_source_used(s);
+	backing_drop(&b, -1);
+	return used > bytes;
+}
+
+/* The proof needs our own descriptor of each expert in memory. Root may raise the hard limit, too. */
+static bool descriptors_for(uint32_t files)
+{
+	struct rlimit r;
+	rlim_t want = (rlim_t)files + 1024;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) != 0)
+		return false;
+	if (r.rlim_cur >= want)
+		return true;
+	r.rlim_cur = want;
+	if (r.rlim_max < want)
+		r.rlim_max = want;
+	return setrlimit(RLIMIT_NOFILE, &r) == 0;
+}
+
+struct backing_source *backing_source_open(uint64_t largest, uint32_t files)
 {
 	struct backing_source *s = malloc(sizeof(*s));
+	bool huge = largest >= HUGE_PAGE / 2;
 
 	if (!s)
 		return NULL;
-	*s = (struct backing_source){ .huge = false, .tmpfs = -1 };
-	if (largest < HUGE_PAGE / 2)
-		return s;
-	s->huge = memfd_can_be_huge();
-	if (!s->huge) {
-		s->tmpfs = private_tmpfs();
-		s->huge = s->tmpfs >= 0;
-	}
+	*s = (struct backing_source){ .proves = true };
+	s->tmpfs = private_tmpfs(huge);
+	s->huge = huge && (s->tmpfs >= 0 || memfd_can_be_huge());
+	s->whole = s->huge && rounds_up(s);
+	s->proves = s->tmpfs >= 0 && leases_prove(s) && descriptors_for(files);
 	return s;
 }
 
@@ -87,9 +139,40 @@ bool backing_source_huge(const struct backing_source *s)
 	return s->huge;
 }
 
+bool backing_source_proves(const struct backing_source *s)
+{
+	return s->proves;
+}
+
+void backing_source_limit(const struct backing_source *s, uint64_t bytes)
+{
+	char text[32];
+	int fs;
+
+	if (s->tmpfs < 0)
+		return;
+	fs = fspick(s->tmpfs, "", FSPICK_EMPTY_PATH | FSPICK_CLOEXEC);
+	if (fs < 0)
+		return;
+	/* 0 would mean no limit. */
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)(bytes ? bytes : 1));
+	if (fsconfig(fs, FSCONFIG_SET_STRING, "size", text, 0) == 0)
+		fsconfig(fs, FSCONFIG_CMD_RECONFIGURE, NULL, NULL, 0);
+	close(fs);
+}
+
+uint64_t backing_source_used(const struct backing_source *s)
+{
+	struct statfs st;
+
+	if (s->tmpfs < 0 || fstatfs(s->tmpfs, &st) != 0)
+		return 0;
+	return (uint64_t)(st.f_blocks - st.f_bfree) * (uint64_t)st.f_bsize;
+}
+
 uint64_t backing_cost(const struct backing_source *s, uint64_t bytes)
 {
-	uint64_t page = s->huge ? HUGE_PAGE : SHARD_ALIGN;
+	uint64_t page = s->whole ? HUGE_PAGE : SHARD_ALIGN;
 
 	return (bytes + page - 1) / page * page;
 }
@@ -141,16 +224,15 @@ int backing_new(const struct backing_source *s, uint64_t bytes, struct backing *
 	return 0;
 }
 
-int backing_freeze(struct backing *b, bool keep_map)
+int backing_freeze(const struct backing_source *s, struct backing *b, bool keep_map)
 {
 	munmap(b->map, b->mapped);
 	b->map = NULL;
 	if (b->bytes != b->mapped && ftruncate(b->fd, (off_t)b->bytes) != 0)
 		return -errno;
-	/* tmpfs files cannot be sealed (EPERM); nobody but us can reach them for writing. */
-	if (fcntl(b->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) !=
-		    0 &&
-	    errno != EPERM)
+	/* Files of the tmpfs cannot be sealed; nobody but us can reach them for writing. */
+	if (s->tmpfs < 0 && fcntl(b->fd, F_ADD_SEALS,
+				  F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0)
 		return -errno;
 	if (keep_map) {
 		void *map = mmap(NULL, b->mapped, PROT_READ, MAP_SHARED | MAP_POPULATE, b->fd, 0);
@@ -158,6 +240,34 @@ int backing_freeze(struct backing *b, bool keep_map)
 			return -errno;
 		b->map = map;
 	}
+	return 0;
+}
+
+bool backing_idle(const struct backing_source *s, const struct backing *b)
+{
+	if (!s->proves || b->fd < 0 || fcntl(b->fd, F_SETLEASE, F_WRLCK) != 0)
+		return false;
+	fcntl(b->fd, F_SETLEASE, F_UNLCK);
+	return true;
+}
+
+int backing_thaw(struct backing *b, uint64_t bytes, int fuse_fd)
+{
+	void *map;
+
+	/* What a reader sees ends before the last page does: that page is whole again. */
+	if (b->bytes != b->mapped && ftruncate(b->fd, (off_t)b->mapped) != 0)
+		return -errno;
+	map = mmap(NULL, b->mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, b->fd, 0);
+	if (map == MAP_FAILED)
+		return -errno;
+	if (b->map)
+		munmap(b->map, b->mapped);
+	if (b->id)
+		backing_id_close(fuse_fd, b->id);
+	b->id = 0;
+	b->map = map;
+	b->bytes = bytes;
 	return 0;
 }
 
@@ -176,15 +286,17 @@ void backing_id_close(int fuse_fd, int32_t id)
 	ioctl(fuse_fd, ABI_DEV_BACKING_CLOSE, &arg);
 }
 
-int backing_register(struct backing *b, int fuse_fd)
+int backing_register(const struct backing_source *s, struct backing *b, int fuse_fd)
 {
 	int32_t id = backing_id_open(fuse_fd, b->fd);
 
 	if (id < 0)
 		return id;
 	b->id = id;
-	close(b->fd);
-	b->fd = -1;
+	if (!s->proves) { /* the kernel has its own reference */
+		close(b->fd);
+		b->fd = -1;
+	}
 	return 0;
 }
 

@@ -2,9 +2,9 @@
  *
  * What --memory has to hold, and whether machine and cgroup have it.
  *
- *	total = fixed (tables, stacks, read buffers) + capacity of the hot store
+ *	total = tables + threads + buffers + usage + moving + hot drive + hot store
  *
- * A budget below the fixed part leaves a hot store of nothing: the daemon then works from the
+ * A budget below the other terms leaves a hot store of nothing: the daemon then works from the
  * drives alone.
  */
 #ifndef EXPERTFS_BUDGET_H
@@ -12,17 +12,13 @@
 
 #include "expertfs/fs.h"
 
-/* Memory that can still be had: MemAvailable, and what the limits of our cgroup (v1 or v2, and of
- * the groups above it) leave, whichever is least. Bytes; 0 if /proc is not there. */
-uint64_t memory_available(void);
-
 /* asked: --memory in bytes, or UINT64_MAX: half of what is available. threads: all of the daemon's.
- * Fills *b; -ENOMEM and the missing amount if the hot store, filled, would not fit into what is
- * available. */
+ * hot_dir: there is a hot drive. Fills *b; -ENOMEM and the missing amount if the hot store, filled,
+ * would not fit into what is available. */
 int budget_make(uint64_t asked, const struct store *s, const struct backing_source *source,
-		int threads, struct budget *b, char *why);
+		int threads, bool hot_dir, struct budget *b, char *why);
 
-/* "2.0 GiB = 3.1 MiB tables and buffers + 2.0 GiB hot store (96 of 384 experts)" into text. */
+/* "memory 2.00 GiB: hot store 1.98 GiB (96 of 384 experts, in huge pages), tables 3.1 MiB, ..." */
 void budget_text(const struct budget *b, const struct store *s, const struct backing_source *source,
 		 char *text, size_t size);
 

@@ -1,136 +1,160 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Slots, admission and the loader threads; see hotstore.h.
+ * Open and release, room and eviction; see hotstore.h.
  *
- *	hotstore_open --- ready ----------------------------------> opened()
+ *	hotstore_open --- resident -------------------------------> opened()
  *	      |      \--- loading: joins slot->waiters                  ^
- *	      |       \-- absent: make_room, admit, job --> loader thread: load, freeze, register
- *	      +---------- no room:                  job --> loader thread: prove_expert
- *
- * A slot is pinned in the policy while it is loading or held, so a victim is always ready and idle.
+ *	      |       \-- cold: hot_admit, job --> loader thread: load, freeze, register
+ *	      +---------- no room:         job --> loader thread: prove_expert
  *
  * While an expert is open unkept it is not admitted, and while it is held all opens get its
  * backing: the kernel refuses (EIO) a direct handle beside a passthrough handle on one inode, and
  * since it acts on our replies in the openers' own time, only never having both outstanding is safe.
+ *
+ * A reader may close an expert and keep its mapping, which the kernel does not tell. So what is to
+ * go is asked first whether it is idle (backing_idle()): if it is, its memory serves the next
+ * expert; if not, evicting it would free nothing, and it stays, pinned, until the mapping has ended.
  */
 #include "expertfs/hotstore.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "expertfs/clock.h"
 #include "expertfs/fail.h"
-#include "expertfs/histogram.h"
-#include "expertfs/log.h"
+#include "expertfs/hot_parts.h"
 
-enum slot_state { SLOT_ABSENT, SLOT_LOADING, SLOT_READY };
-
-struct waiter {
-	struct waiter *next;
-	void *who;
-	uint64_t since; /* ns */
-};
-
-struct slot {
-	enum slot_state state;
-	uint32_t handles;       /* opens of the backing that were answered and not released */
-	uint32_t unkept;        /* opens without a backing, from the ask to the release */
-	struct waiter *waiters; /* while loading */
-	struct backing backing; /* while ready */
-};
-
-struct job {
-	struct job *next;
-	uint32_t index;
-	struct waiter *unkept; /* the one who waits for a proof; NULL: fill the slot */
-};
-
-struct hotstore {
-	struct hotstore_config cfg;
-	pthread_t thread[LOADERS];
-	int threads;
-
-	pthread_mutex_t lock; /* all below */
-	pthread_cond_t wanted;
-	struct cp_cache *cache;
-	struct slot *slot;
-	struct job *head, **tail;
-	bool stop;
-	struct hotstore_stats stats;
-	struct histogram latency;
-};
-
-static const struct store_expert *expert_of(const struct hotstore *h, uint32_t index)
-{
-	return &h->cfg.loader.store->expert[index];
-}
-
-static cp_key key_of(const struct hotstore *h, uint32_t index)
-{
-	const struct store_expert *e = expert_of(h, index);
-
-	return cp_key_of(e->layer, e->expert);
-}
+/* Memory that lies ready while the store fills: as much as a token's layer asks for at once. */
+#define READY_MAX 8
 
 static uint32_t index_of(const struct hotstore *h, cp_key key)
 {
-	const struct store *s = h->cfg.loader.store;
+	const struct store *s = h->cfg.loader->store;
 
 	return (uint32_t)(store_find(s, key >> 16, key & 0xffff) - s->expert);
 }
 
-/* Backings that were evicted under the lock and are freed after it. */
-struct evicted {
-	struct evicted *next;
-	struct backing backing;
-};
-
-static void drop_evicted(struct hotstore *h, struct evicted *list)
+void hot_set_state(struct hotstore *h, struct slot *s, enum hot_state state)
 {
-	while (list) {
-		struct evicted *next = list->next;
-		backing_drop(&list->backing, h->cfg.fuse_fd);
-		free(list);
-		list = next;
+	h->stats.resident += (state == HOT_RESIDENT) - (uint64_t)(s->state == HOT_RESIDENT);
+	h->stats.loading += (state == HOT_LOADING) - (uint64_t)(s->state == HOT_LOADING);
+	s->state = state;
+}
+
+void hot_hold(struct hotstore *h, struct slot *s, bool kept, int n)
+{
+	bool before = s->handles || s->unkept;
+
+	if (kept)
+		s->handles += (uint32_t)n;
+	else
+		s->unkept += (uint32_t)n;
+	h->stats.held += (s->handles || s->unkept) - (uint64_t)before;
+}
+
+/* -- room ---------------------------------------------------------------------------------------- */
+
+void hot_recycle(struct hotstore *h, struct evicted *gone, uint64_t bytes, struct backing *spare)
+{
+	while (gone) {
+		struct evicted *next = gone->next;
+		struct backing *b = &gone->backing;
+		bool idle = backing_source_proves(h->cfg.source); /* hot_evict() has proved it */
+		if (idle && spare && spare->fd < 0 && b->mapped == shard_round_up(bytes) &&
+		    backing_thaw(b, bytes, h->cfg.fuse_fd) == 0) {
+			*spare = *b;
+			*b = (struct backing){ .fd = -1 };
+		} else if (idle && backing_thaw(b, b->bytes, h->cfg.fuse_fd) == 0) {
+			pool_give(h->pool, b);
+		}
+		backing_drop(b, h->cfg.fuse_fd);
+		free(gone);
+		gone = next;
 	}
 }
 
-/* Moves a ready, idle expert's memory to the list. False: out of memory. Lock held. */
-static bool evict(struct hotstore *h, cp_key key, struct evicted **list)
+/* Still mapped, it stays; that is looked at again from time to time. */
+static void keep_mapped(struct hotstore *h, uint32_t index)
 {
-	struct slot *s = &h->slot[index_of(h, key)];
-	struct evicted *v = malloc(sizeof(*v));
+	h->slot[index].mapped = true;
+	h->mapped[h->n_mapped++] = index;
+	cp_pin(h->cache, key_of(h, index));
+}
 
+void hot_look_at_mapped(struct hotstore *h)
+{
+	for (uint32_t i = 0; i < h->n_mapped;) {
+		uint32_t index = h->mapped[i];
+		struct slot *s = &h->slot[index];
+		if (s->handles == 0 && !backing_idle(h->cfg.source, &s->backing)) {
+			i++;
+			continue;
+		}
+		s->mapped = false;
+		h->mapped[i] = h->mapped[--h->n_mapped];
+		cp_unpin(h->cache, key_of(h, index));
+	}
+}
+
+bool hot_evict(struct hotstore *h, uint32_t index, struct evicted **gone)
+{
+	struct slot *s = &h->slot[index];
+	struct evicted *v;
+
+	if (backing_source_proves(h->cfg.source) && !backing_idle(h->cfg.source, &s->backing)) {
+		if (!s->mapped)
+			keep_mapped(h, index);
+		return false;
+	}
+	v = malloc(sizeof(*v));
 	if (!v)
 		return false;
-	*v = (struct evicted){ .next = *list, .backing = s->backing };
-	*list = v;
+	*v = (struct evicted){ .next = *gone, .backing = s->backing };
+	*gone = v;
 	s->backing = (struct backing){ .fd = -1 };
-	s->state = SLOT_ABSENT;
-	cp_remove(h->cache, key);
+	hot_set_state(h, s, HOT_COLD);
+	h->stats.prefetch_wasted += s->guessed;
+	s->guessed = false;
+	cp_remove(h->cache, key_of(h, index));
 	return true;
 }
 
-/* Evicts until bytes fit for `want`. False if what is left is held or loading, if the policy would
- * rather not keep it, or memory is out. Lock held.
+bool hot_has_room(struct hotstore *h, uint64_t cost)
+{
+	return cp_fits(h->cache, cost) || pool_bytes(h->pool) >= cost;
+}
+
+/* Until the expert fits: takes what lies ready, or evicts. False if what is left is held, loading,
+ * pinned or mapped, if the policy would rather not keep it, or memory is out. Lock held.
  *
  * The policy lets no member of the running layer event go. A long prompt may ask one layer for more
  * experts than there is room for, one after the other, and those that it has released are worth
  * less than a second read of each that comes: then the event is ended. */
-static bool make_room(struct hotstore *h, cp_key want, uint64_t bytes, struct evicted **list)
+static bool make_room(struct hotstore *h, uint32_t want, enum effort effort, struct backing *spare,
+		      struct evicted **gone)
 {
-	bool event_ended = bytes > h->cfg.capacity;
+	uint64_t bytes = expert_of(h, want)->bytes, cost = backing_cost(h->cfg.source, bytes);
+	bool looked = h->n_mapped == 0;
 	cp_key key;
 
-	while (!cp_fits(h->cache, bytes)) {
-		if (cp_victim_for(h->cache, want, &key)) {
-			if (!evict(h, key, list))
+	if (cost > h->capacity)
+		return false;
+	while (!cp_fits(h->cache, cost)) {
+		if (spare->fd < 0 && pool_yield(h->pool, bytes, spare)) {
+			hot_set_room(h);
+		} else if (effort == TAKE_FREE) {
+			return false;
+		} else if (cp_victim_for(h->cache, key_of(h, want), &key)) {
+			uint32_t index = index_of(h, key);
+			if (!hot_evict(h, index, gone) && !h->slot[index].mapped)
 				return false;
-		} else if (!event_ended) {
+		} else if (!looked) {
+			hot_look_at_mapped(h);
+			looked = true;
+		} else if (effort == END_EVENT) {
 			cp_event(h->cache, clock_ns(), NULL, 0);
-			event_ended = true;
+			effort = MAY_EVICT;
 		} else {
 			return false;
 		}
@@ -138,49 +162,72 @@ static bool make_room(struct hotstore *h, cp_key want, uint64_t bytes, struct ev
 	return true;
 }
 
-static void push_job(struct hotstore *h, struct job *j)
+bool hot_admit(struct hotstore *h, uint32_t index, enum drive_class class, enum effort effort,
+	       struct backing *spare, struct evicted **gone)
 {
-	pthread_mutex_lock(&h->lock);
-	*h->tail = j;
-	h->tail = &j->next;
-	pthread_cond_signal(&h->wanted);
-	pthread_mutex_unlock(&h->lock);
+	uint64_t cost = backing_cost(h->cfg.source, expert_of(h, index)->bytes);
+	struct slot *s = &h->slot[index];
+	cp_key key = key_of(h, index);
+
+	if (s->unkept || !make_room(h, index, effort, spare, gone) ||
+	    cp_admit(h->cache, key, cost) != 0)
+		return false;
+	cp_pin(h->cache, key);
+	hot_set_state(h, s, HOT_LOADING);
+	s->urgency.class = class;
+	return true;
 }
 
-/* An absent expert is asked for: decides under the lock how it is served, then starts that. */
+/* -- open and release ---------------------------------------------------------------------------- */
+
+/* A cold expert is asked for: decides under the lock how it is served, then starts that. */
 static void start_miss(struct hotstore *h, uint32_t index, struct waiter *w, struct job *j)
 {
 	struct slot *s = &h->slot[index];
-	uint64_t cost = backing_cost(h->cfg.source, expert_of(h, index)->bytes);
 	struct evicted *gone = NULL;
 
-	if (s->unkept == 0 && make_room(h, key_of(h, index), cost, &gone) &&
-	    cp_admit(h->cache, key_of(h, index), cost) == 0) {
-		cp_pin(h->cache, key_of(h, index));
-		s->state = SLOT_LOADING;
+	*j = (struct job){ .index = index, .kind = JOB_FILL, .spare.fd = -1 };
+	if (hot_admit(h, index, DRIVE_DEMAND, END_EVENT, &j->spare, &gone)) {
 		s->waiters = w;
-		*j = (struct job){ .index = index };
 	} else {
 		h->stats.unkept++;
-		s->unkept++;
-		*j = (struct job){ .index = index, .unkept = w };
+		hot_hold(h, s, false, 1);
+		j->kind = JOB_PROVE;
+		j->unkept = w;
 	}
 	pthread_mutex_unlock(&h->lock);
-	drop_evicted(h, gone); /* before the new one takes its memory */
-	push_job(h, j);
+	/* Before the new one takes its memory. */
+	hot_recycle(h, gone, expert_of(h, index)->bytes, j->kind == JOB_FILL ? &j->spare : NULL);
+	hot_push(h, QUEUE_DEMAND, j);
+}
+
+/* On its way: a load that nobody waited for becomes urgent. Lock held; it is given back. */
+static void join_load(struct hotstore *h, uint32_t index, struct waiter *w)
+{
+	struct slot *s = &h->slot[index];
+	bool raise = s->urgency.class != DRIVE_DEMAND;
+
+	w->next = s->waiters;
+	s->waiters = w;
+	s->urgency.class = DRIVE_DEMAND;
+	h->stats.prefetch_used += s->guessed;
+	s->guessed = false;
+	pthread_mutex_unlock(&h->lock);
+	if (raise)
+		loader_raise(h->cfg.loader, &s->urgency);
 }
 
 /* Not in memory: who asks waits. Lock held; it is given back. */
 static void miss(struct hotstore *h, uint32_t index, void *who, uint64_t now)
 {
 	struct hot_open o = { .index = index, .err = -ENOMEM };
-	struct slot *s = &h->slot[index];
-	bool absent = s->state == SLOT_ABSENT;
+	bool cold = h->slot[index].state == HOT_COLD;
 	struct waiter *w = malloc(sizeof(*w));
-	struct job *j = absent ? malloc(sizeof(*j)) : NULL;
+	struct job *j = cold ? malloc(sizeof(*j)) : NULL;
 
 	h->stats.misses++;
-	if (!w || (absent && !j)) {
+	rates_count(&h->rates, now, false);
+	if (!w || (cold && !j)) {
 		pthread_mutex_unlock(&h->lock);
 		free(w);
 		free(j);
@@ -188,13 +235,10 @@ static void miss(struct hotstore *h, uint32_t index, void *who, uint64_t now)
 		return;
 	}
 	*w = (struct waiter){ .who = who, .since = now };
-	if (absent) {
+	if (cold)
 		start_miss(h, index, w, j); /* unlocks */
-		return;
-	}
-	w->next = s->waiters;
-	s->waiters = w;
-	pthread_mutex_unlock(&h->lock);
+	else
+		join_load(h, index, w); /* unlocks */
 }
 
 void hotstore_open(struct hotstore *h, uint32_t index, void *who)
@@ -206,14 +250,19 @@ void hotstore_open(struct hotstore *h, uint32_t index, void *who)
 
 	pthread_mutex_lock(&h->lock);
 	h->stats.opens++;
+	hot_count_use(h, index, now);
 	cp_open(h->cache, now, use);
-	if (s->state != SLOT_READY) {
+	if (s->state != HOT_RESIDENT) {
 		miss(h, index, who, now); /* unlocks */
 		return;
 	}
 	h->stats.hits++;
-	if (s->handles++ == 0)
+	rates_count(&h->rates, now, true);
+	h->stats.prefetch_used += s->guessed;
+	s->guessed = false;
+	if (s->handles == 0)
 		cp_pin(h->cache, use.key);
+	hot_hold(h, s, true, 1);
 	o.backing_id = s->backing.id;
 	pthread_mutex_unlock(&h->lock);
 	h->cfg.opened(who, &o);
@@ -224,9 +273,8 @@ void hotstore_release(struct hotstore *h, uint32_t index, bool kept)
 	struct slot *s = &h->slot[index];
 
 	pthread_mutex_lock(&h->lock);
-	if (!kept)
-		s->unkept--;
-	else if (--s->handles == 0)
+	hot_hold(h, s, kept, -1);
+	if (kept && s->handles == 0)
 		cp_unpin(h->cache, key_of(h, index));
 	pthread_mutex_unlock(&h->lock);
 }
@@ -236,153 +284,87 @@ const void *hotstore_bytes(struct hotstore *h, uint32_t index)
 	return h->slot[index].backing.map; /* fixed while the caller holds it open */
 }
 
-static const struct urgency demand = { DRIVE_DEMAND };
+/* -- start and end ------------------------------------------------------------------------------- */
 
-/* Memory, bytes, proof, registration: everything that a reader needs. */
-static int fill(struct hotstore *h, uint32_t index, struct backing *b, char *why)
+/* The size that most experts of the store have, if any has the majority. */
+static uint64_t common_size(const struct store *s)
 {
-	const struct store_expert *e = expert_of(h, index);
-	int err = backing_new(h->cfg.source, e->bytes, b);
+	uint64_t common = 0, votes = 0;
 
+	for (uint32_t i = 0; i < s->experts; i++) {
+		if (votes == 0)
+			common = s->expert[i].bytes;
+		votes = s->expert[i].bytes == common ? votes + 1 : votes - 1;
+	}
+	return common;
+}
+
+void hot_set_ready(struct hotstore *h)
+{
+	uint64_t cost = backing_cost(h->cfg.source, h->common), n = 0;
+	struct cp_stats st;
+
+	cp_stats(h->cache, &st);
+	if (h->capacity > st.used)
+		n = (h->capacity - st.used) / cost;
+	pool_resize(h->pool, n < READY_MAX ? (uint32_t)n : READY_MAX);
+	hot_set_room(h);
+}
+
+void hot_set_room(struct hotstore *h)
+{
+	uint64_t ready = pool_bytes(h->pool);
+
+	cp_resize(h->cache, h->capacity > ready ? h->capacity - ready : 0);
+}
+
+static int allocate(struct hotstore *h)
+{
+	const struct store *s = h->cfg.loader->store;
+	struct cp_config pc = { .capacity = h->cfg.capacity,
+				.layers = s->layers_end,
+				.experts = s->experts_per_layer };
+	int err;
+
+	h->slot = calloc(s->experts, sizeof(*h->slot));
+	h->mapped = calloc(s->experts, sizeof(*h->mapped));
+	if (!h->slot || !h->mapped)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < s->experts; i++)
+		h->slot[i].backing.fd = -1;
+	err = cp_create_spec(h->cfg.policy, &pc, &h->cache);
 	if (err)
-		return fail(why, -err, "expert %u/%u: no memory of %llu bytes: %s", e->layer,
-			    e->expert, (unsigned long long)e->bytes, strerror(-err));
-	err = load_expert(&h->cfg.loader, index, &demand, b->map, why);
-	if (!err) {
-		err = backing_freeze(b, !h->cfg.passthrough);
-		if (!err && h->cfg.passthrough)
-			err = backing_register(b, h->cfg.fuse_fd);
-		if (err)
-			fail(why, -err, "expert %u/%u: cannot be handed to the kernel: %s",
-			     e->layer, e->expert, strerror(-err));
-	}
-	if (err)
-		backing_drop(b, h->cfg.fuse_fd);
-	return err;
-}
-
-/* Makes a loading slot ready or absent again; *o gets what its waiters are told. Lock held. */
-static struct waiter *settle(struct hotstore *h, uint32_t index, const struct backing *b,
-			     struct hot_open *o)
-{
-	struct slot *s = &h->slot[index];
-	struct waiter *list = s->waiters;
-
-	s->waiters = NULL;
-	for (struct waiter *w = list; w; w = w->next) {
-		histogram_add(&h->latency, clock_ns() - w->since);
-		if (o->err)
-			h->stats.errors++;
-		else
-			s->handles++;
-	}
-	if (o->err) {
-		s->state = SLOT_ABSENT;
-		cp_remove(h->cache, key_of(h, index));
-	} else {
-		s->state = SLOT_READY;
-		s->backing = *b;
-		o->backing_id = b->id;
-	}
-	return list;
-}
-
-static void answer(struct hotstore *h, struct waiter *list, const struct hot_open *o)
-{
-	while (list) {
-		struct waiter *next = list->next;
-		h->cfg.opened(list->who, o);
-		free(list);
-		list = next;
-	}
-}
-
-static void run_fill(struct hotstore *h, uint32_t index)
-{
-	struct hot_open o = { .index = index, .kept = true };
-	struct backing b = { .fd = -1 };
-	struct waiter *list;
-	char why[WHY_MAX];
-
-	o.err = fill(h, index, &b, why);
-	if (o.err)
-		log_line(LOG_ERR, "%s", why);
-	pthread_mutex_lock(&h->lock);
-	list = settle(h, index, &b, &o);
-	pthread_mutex_unlock(&h->lock);
-	answer(h, list, &o);
-}
-
-static void run_proof(struct hotstore *h, const struct job *j)
-{
-	struct hot_open o = { .index = j->index };
-	char why[WHY_MAX];
-
-	o.err = prove_expert(&h->cfg.loader, j->index, &o.copy, why);
-	if (o.err)
-		log_line(LOG_ERR, "%s", why);
-	pthread_mutex_lock(&h->lock);
-	histogram_add(&h->latency, clock_ns() - j->unkept->since);
-	if (o.err) {
-		h->stats.errors++;
-		h->slot[j->index].unkept--;
-	}
-	pthread_mutex_unlock(&h->lock);
-	answer(h, j->unkept, &o);
-}
-
-static void *loader_main(void *arg)
-{
-	struct hotstore *h = arg;
-
-	for (;;) {
-		struct job *j;
-		pthread_mutex_lock(&h->lock);
-		while (!h->head && !h->stop)
-			pthread_cond_wait(&h->wanted, &h->lock);
-		j = h->stop ? NULL : h->head;
-		if (j) {
-			h->head = j->next;
-			if (!h->head)
-				h->tail = &h->head;
-		}
-		pthread_mutex_unlock(&h->lock);
-		if (!j)
-			return NULL;
-		if (j->unkept)
-			run_proof(h, j);
-		else
-			run_fill(h, j->index);
-		free(j);
-	}
+		return err;
+	h->common = common_size(s);
+	h->pool = pool_new(h->cfg.source, h->common, 0);
+	if (!h->pool)
+		return -ENOMEM;
+	hot_set_ready(h);
+	return 0;
 }
 
 int hotstore_create(const struct hotstore_config *cfg, struct hotstore **out, char *why)
 {
-	const struct store *s = cfg->loader.store;
-	struct cp_config pc = { .capacity = cfg->capacity,
-				.layers = s->layers_end,
-				.experts = s->experts_per_layer };
 	struct hotstore *h = calloc(1, sizeof(*h));
-	int err = 0;
+	int err;
 
-	if (h)
-		h->slot = calloc(s->experts, sizeof(*h->slot));
-	if (!h || !h->slot || cp_create_spec(cfg->policy, &pc, &h->cache) != 0) {
-		if (h)
-			free(h->slot);
-		free(h);
-		return fail(why, ENOMEM, "out of memory for the tables of %u experts", s->experts);
-	}
-	for (uint32_t i = 0; i < s->experts; i++)
-		h->slot[i].backing.fd = -1;
+	if (!h)
+		return fail(why, ENOMEM, "out of memory");
 	h->cfg = *cfg;
+	h->capacity = cfg->capacity;
+	h->half_life = 16.0 * cfg->loader->store->experts;
 	snprintf(h->stats.spec, sizeof(h->stats.spec), "%s", cfg->policy);
-	h->tail = &h->head;
+	for (int q = 0; q < QUEUES; q++)
+		h->queue[q].tail = &h->queue[q].head;
 	pthread_mutex_init(&h->lock, NULL);
 	pthread_cond_init(&h->wanted, NULL);
-	for (; !err && h->threads < LOADERS; h->threads += !err)
-		err = pthread_create(&h->thread[h->threads], NULL, loader_main, h);
+	if (allocate(h) != 0) {
+		hotstore_destroy(h);
+		return fail(why, ENOMEM, "out of memory for the tables of %u experts",
+			    cfg->loader->store->experts);
+	}
+	for (err = 0; !err && h->threads < LOADERS; h->threads += !err)
+		err = pthread_create(&h->thread[h->threads], NULL, hot_loader_main, h);
 	if (err) {
 		hotstore_destroy(h);
 		return fail(why, err, "cannot start a loader thread: %s", strerror(err));
@@ -401,71 +383,14 @@ void hotstore_destroy(struct hotstore *h)
 	pthread_mutex_unlock(&h->lock);
 	for (int i = 0; i < h->threads; i++)
 		pthread_join(h->thread[i], NULL);
-	while (h->head) { /* jobs that no thread began */
-		struct job *j = h->head;
-		struct hot_open o = { .index = j->index, .err = -ENODEV };
-		h->head = j->next;
-		answer(h, j->unkept ? j->unkept : h->slot[j->index].waiters, &o);
-		free(j);
-	}
-	for (uint32_t i = 0; i < h->cfg.loader.store->experts; i++)
+	hot_drop_jobs(h);
+	pool_free(h->pool);
+	for (uint32_t i = 0; h->slot && i < h->cfg.loader->store->experts; i++)
 		backing_drop(&h->slot[i].backing, h->cfg.fuse_fd);
 	cp_destroy(h->cache);
 	pthread_cond_destroy(&h->wanted);
 	pthread_mutex_destroy(&h->lock);
+	free(h->mapped);
 	free(h->slot);
 	free(h);
-}
-
-/* "name:key=value,...": each parameter of the policy that runs already. */
-static int tune(struct cp_cache *cache, const char *params)
-{
-	char copy[HOTSTORE_SPEC], *save;
-	int err = 0;
-
-	snprintf(copy, sizeof(copy), "%s", params);
-	for (char *one = strtok_r(copy, ",", &save); one && !err;
-	     one = strtok_r(NULL, ",", &save)) {
-		char *value = strchr(one, '=');
-		if (!value)
-			return -EINVAL;
-		*value++ = 0;
-		err = cp_set(cache, one, strtod(value, NULL)); /* cp_spec_check() has seen it */
-	}
-	return err;
-}
-
-int hotstore_set_policy(struct hotstore *h, const char *spec)
-{
-	size_t n = strcspn(spec, ":");
-	int err = cp_spec_check(spec);
-
-	if (err || strlen(spec) >= HOTSTORE_SPEC)
-		return -EINVAL;
-	pthread_mutex_lock(&h->lock);
-	if (spec[n] && strncmp(spec, "quota:", 6) != 0 && strlen(cp_name(h->cache)) == n &&
-	    strncmp(cp_name(h->cache), spec, n) == 0)
-		err = tune(h->cache, spec + n + 1);
-	else
-		err = cp_switch(h->cache, spec);
-	if (!err)
-		snprintf(h->stats.spec, sizeof(h->stats.spec), "%s", spec);
-	pthread_mutex_unlock(&h->lock);
-	return err;
-}
-
-void hotstore_stats(struct hotstore *h, struct hotstore_stats *out)
-{
-	pthread_mutex_lock(&h->lock);
-	*out = h->stats;
-	cp_stats(h->cache, &out->policy);
-	for (uint32_t i = 0; i < h->cfg.loader.store->experts; i++) {
-		out->resident += h->slot[i].state == SLOT_READY;
-		out->loading += h->slot[i].state == SLOT_LOADING;
-		out->held += h->slot[i].handles > 0 || h->slot[i].unkept > 0;
-	}
-	out->load_ms_p50 = histogram_ms(&h->latency, 0.50);
-	out->load_ms_p95 = histogram_ms(&h->latency, 0.95);
-	out->load_ms_p99 = histogram_ms(&h->latency, 0.99);
-	pthread_mutex_unlock(&h->lock);
 }

@@ -39,7 +39,7 @@ struct hot_open {
 };
 
 struct hotstore_config {
-	struct loader loader;
+	const struct loader *loader;
 	const char *policy; /* checked with cp_spec_check() */
 	const struct backing_source *source;
 	uint64_t capacity; /* bytes */
@@ -61,6 +61,11 @@ void hotstore_release(struct hotstore *h, uint32_t index, bool kept);
 /* The bytes of a kept expert that is held open (not in passthrough mode). */
 const void *hotstore_bytes(struct hotstore *h, uint32_t index);
 
+/* Tells used() of each open from now on, under the hot store's lock (so it must be quick): a trace is
+ * being recorded. NULL: no more; when it returns, no call is under way. */
+void hotstore_watch(struct hotstore *h, void (*used)(void *arg, uint64_t now_ns, uint32_t index),
+		    void *arg);
+
 /* Another policy, or other parameters for the one that runs: what is resident stays. Takes what
  * cp_create_spec() takes. 0, -EINVAL if there is no such policy or parameter, -ENOMEM. */
 int hotstore_set_policy(struct hotstore *h, const char *spec);
@@ -69,12 +74,12 @@ int hotstore_set_policy(struct hotstore *h, const char *spec);
 enum hot_state { HOT_COLD, HOT_LOADING, HOT_RESIDENT };
 struct hot_info {
 	enum hot_state state;
-	bool pinned;         /* by hotstore_pin() */
-	bool held;           /* open by a reader */
-	double heat;         /* decayed count of uses, as of now */
+	bool pinned;          /* by hotstore_pin() */
+	bool held;            /* open by a reader */
+	double heat;          /* decayed count of uses, as of now */
 	uint64_t uses, loads; /* opens; times it was read from the drives */
-	uint64_t last_use;   /* seconds of the epoch, 0: never */
-	uint64_t load_ns;    /* the last load took so long, 0: never */
+	uint64_t last_use;    /* seconds of the epoch, 0: never */
+	uint64_t load_ns;     /* the last load took so long, 0: never */
 };
 void hotstore_info(struct hotstore *h, uint32_t index, struct hot_info *out);
 /* The same of all experts, in order of index: info has store->experts of them. The lock is given
@@ -90,7 +95,8 @@ void hotstore_seed(struct hotstore *h, uint32_t index, const struct hot_info *in
 enum hot_reason {
 	HOT_PREFETCH, /* the engine's guess */
 	HOT_WARM,     /* somebody asked for it */
-	HOT_FILL      /* from the usage of last time */
+	HOT_FILL,     /* from the usage of last time */
+	HOT_REASONS
 };
 int hotstore_load(struct hotstore *h, uint32_t index, enum hot_reason reason);
 /* Keeps an expert: it is loaded if need be, and never evicted. 0; -ENOSPC: pins may take three
@@ -105,9 +111,17 @@ void hotstore_resize(struct hotstore *h, uint64_t capacity);
 struct hotstore_stats {
 	char spec[HOTSTORE_SPEC]; /* the policy as it was asked for */
 	struct cp_stats policy;
-	uint64_t resident, held, loading;     /* experts */
-	uint64_t opens, hits, misses, unkept; /* unkept: misses that found no room */
-	uint64_t errors;                      /* opens that ended with EIO */
+	uint64_t resident, held, loading; /* experts */
+	uint64_t pinned, pinned_bytes;    /* by hotstore_pin(): experts, and what they take */
+	uint64_t capacity, ready_bytes;   /* of the hot store; what of it the pool keeps ready */
+	uint64_t mapped; /* experts that should have gone, but a reader has mapped: they stay */
+	uint64_t mapped_bytes;      /* of experts that were evicted and that readers map still */
+	uint64_t opens_1m, hits_1m; /* of the last minute */
+	uint64_t prefetch_asked, prefetch_loaded; /* guesses; those that were loaded */
+	uint64_t prefetch_used, prefetch_wasted;  /* opened after that; evicted before it */
+	uint64_t recycled;                        /* loads that needed no fresh memory */
+	uint64_t opens, hits, misses, unkept;     /* unkept: misses that found no room */
+	uint64_t errors;                          /* opens that ended with EIO */
 	double load_ms_p50, load_ms_p95,
 		load_ms_p99; /* from ask to answer, misses only; 0 if none */
 };

@@ -1,0 +1,198 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The hot store as people and engines steer it: pins, loads ahead, evictions; what a reader has mapped
+# stays; memory that is ready and used again; the store gives way under memory pressure.
+. "$(dirname "$0")/../lib.sh"
+need_root
+need_fuse
+
+MNT=$WORK/mnt
+PATH=$BUILD/tests:$PATH
+C=$MNT/.expertfs
+
+# wait_for KEY VALUE: a figure of stats.json comes to be so within 5 s.
+wait_for()
+{
+	local i
+	for ((i = 0; i < 100; i++)); do
+		[ "$(stat_of "$MNT" "$1")" != "$2" ] || return 0
+		sleep 0.05
+	done
+	die "$1 is $(stat_of "$MNT" "$1"), not $2"
+}
+
+state_of()
+{
+	python3 -c 'import os, sys; print(os.getxattr(sys.argv[1], "user.expertfs.state").decode())' \
+		"$MNT/experts/$1"
+}
+
+section 'pin, unpin, warm, evict'
+make_store "$WORK/s" 3 8 300001
+mount_store "$WORK/s" "$MNT" --no-warm --memory 64M
+expertctl warm "$MNT" 0/0-3 1/all
+wait_for experts.resident 12
+[ "$(stat_of "$MNT" opens)" = 0 ] || die 'a load ahead counts as an open'
+expertctl pin "$MNT" 002/007 1/0
+wait_for experts.resident 13
+[ "$(expertctl pin "$MNT")" = $'1/0\n2/7' ] || die "pinned: $(expertctl pin "$MNT")"
+[ "$(stat_of "$MNT" experts.pinned)" = 2 ] || die 'the pins are not counted'
+expect_fail 1 'expert 2/7 cannot be evicted: .*pinned' expertctl evict "$MNT" 2/7
+expertctl evict "$MNT" 0/all
+wait_for experts.resident 9
+expertctl unpin "$MNT" 2/7
+expertctl evict "$MNT" 2/7
+[ "$(state_of 002/007)" = cold ] || die 'evicted, and still there'
+expect_fail 1 'expert 2/7 cannot be unpinned: it is not' expertctl unpin "$MNT" 2/7
+expect_fail 1 'the store has no expert 9/1' expertctl pin "$MNT" 9/1
+expect_fail 1 '"3-1/2" names no expert' expertctl warm "$MNT" 3-1/2
+expect_fail 2 'which experts' expertctl warm "$MNT"
+for e in 000 001 002; do cat "$MNT/experts/002/$e" "$MNT/experts/002/$e" >/dev/null; done
+cat "$MNT/experts/002/001" >/dev/null
+expertctl pin "$MNT" top 650K
+[ "$(expertctl pin "$MNT")" = $'1/0\n2/1\n2/2' ] || die "the hottest are $(expertctl pin "$MNT")"
+expertctl unpin "$MNT" all 2>/dev/null || true
+echo '0/5' >"$C/warm"
+printf '0/6\n0/7' >"$C/warm"
+sleep 0.3
+[ "$(state_of 000/007)" = resident ] || die 'lines from a shell are not obeyed'
+unmount "$MNT"
+
+section 'pins leave room to work'
+mount_store "$WORK/s" "$MNT" --no-warm --memory 7M
+expect_fail 1 'cannot be pinned: there is no room' expertctl pin "$MNT" all
+pinned=$(stat_of "$MNT" experts.pinned)
+[ "$pinned" -gt 4 ] && [ "$pinned" -lt 24 ] || die "$pinned pinned"
+diff -r "$MNT/experts" "$WORK/s.plain/experts"
+[ "$(stat_of "$MNT" unkept)" = 0 ] || die 'no room was left'
+[ "$(stat_of "$MNT" memory.used)" -le "$(stat_of "$MNT" memory.budget)" ] || die 'too much memory'
+unmount "$MNT"
+
+section 'who may write'
+mount_store -o allow_other "$WORK/s" "$MNT" --no-warm --memory 7M
+# From inside: the folders above are closed to others.
+cd "$C"
+for f in policy pin unpin warm evict prefetch drives trace; do
+	setpriv --reuid nobody --regid nogroup --clear-groups test ! -w $f || die "all may write $f"
+done
+for f in stats.json metrics map top usage policy drives; do
+	setpriv --reuid nobody --regid nogroup --clear-groups cat $f >/dev/null || die "$f is secret"
+done
+cd "$WORK"
+expect_fail 1 'Read-only file system' dd if=/dev/zero of="$C/stats.json" bs=1 count=1 status=none
+unmount "$MNT"
+
+section 'guesses'
+mount_store "$WORK/s" "$MNT" --no-warm --memory 64M
+echo 0/0-3 >"$C/prefetch"
+wait_for prefetch.loaded 4
+wait_for experts.resident 4
+cat "$MNT/experts/000/000" "$MNT/experts/000/001" >/dev/null
+[ "$(stat_of "$MNT" hits)" = 2 ] || die 'a guess that came is no hit'
+expertctl evict "$MNT" 0/3
+echo 0/0 >"$C/prefetch" # is there already
+for key in asked=5 loaded=4 used=2 wasted=1; do
+	[ "$(stat_of "$MNT" "prefetch.${key%=*}")" = "${key#*=}" ] ||
+		die "prefetch.${key%=*} is $(stat_of "$MNT" "prefetch.${key%=*}")"
+done
+unmount "$MNT"
+
+section 'what is mapped stays, and its bytes'
+cat >"$WORK/mapped.py" <<'EOF'
+import ctypes, os, subprocess, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+mnt, plain = sys.argv[1:]
+N = 300001
+def state(name):
+    return os.getxattr(mnt + "/experts/" + name, "user.expertfs.state").decode()
+def evict(name):
+    return subprocess.run(["expertctl", "evict", mnt, name], capture_output=True, text=True)
+fd = os.open(mnt + "/experts/000/000", os.O_RDONLY)
+at = libc.mmap(None, N, 1, 1, fd, 0)
+os.close(fd)
+for _ in range(3):
+    for l in range(3):
+        for e in range(8):
+            if l or e:
+                name = "%03d/%03d" % (l, e)
+                assert open(mnt + "/experts/" + name, "rb").read() == open(plain + "/experts/" + name, "rb").read()
+assert ctypes.string_at(at, N) == open(plain + "/experts/000/000", "rb").read()
+assert state("000/000") == "resident"
+said = evict("0/0")
+assert said.returncode == 1 and "mapped" in said.stderr, said
+libc.munmap(at, N)
+assert evict("0/0").returncode == 0
+assert state("000/000") == "cold"
+EOF
+mount_store "$WORK/s" "$MNT" --no-warm --memory 5M
+python3 "$WORK/mapped.py" "$MNT" "$WORK/s.plain"
+[ "$(stat_of "$MNT" evictions)" -gt 20 ] || die 'the others did not come and go'
+[ "$(stat_of "$MNT" recycled)" -gt 20 ] || die 'memory was not used again'
+[ "$(stat_of "$MNT" memory.evicted_but_mapped)" = 0 ] || die 'memory got lost'
+unmount "$MNT"
+
+section 'memory lies ready, in huge pages'
+make_store "$WORK/big" 1 12 5000000
+mount_store "$WORK/big" "$MNT" --no-warm --memory 64M
+sleep 0.5
+ready=$(stat_of "$MNT" memory.ready)
+[ "$ready" -gt 0 ] || die 'none is ready'
+for _ in 1 2 3; do
+	diff -r "$MNT/experts" "$WORK/big.plain/experts"
+	[ "$(stat_of "$MNT" memory.used)" -le "$(stat_of "$MNT" memory.budget)" ] || die 'too much memory'
+done
+[ "$(stat_of "$MNT" recycled)" -gt 12 ] || die 'it is not used'
+unmount "$MNT"
+
+section 'checksums: always, first, never'
+for verify in always first never; do
+	mount_store "$WORK/s" "$MNT" --no-warm --memory 0 --verify $verify
+	diff -r "$MNT/experts" "$WORK/s.plain/experts"
+	unmount "$MNT"
+done
+expect_fail 2 'verify.*always' expertfs --verify sometimes "$WORK/s" "$MNT"
+expect_fail 2 'hot-dir-size' expertfs --hot-dir "$WORK" "$WORK/s" "$MNT"
+
+section 'the store gives way to others' # and grows back: test_pressure.c
+group=/sys/fs/cgroup/memory/expertfs-test-$$
+# The memory of ThreadSanitizer itself is too much for the group.
+if [ "${SANITIZE:-}" = thread ] || ! mkdir "$group" 2>/dev/null; then
+	skip 'all but the last passed; that needs a cgroup v1 memory controller to write to'
+fi
+leave_group()
+{
+	local pid
+	while read -r pid; do echo "$pid" >/sys/fs/cgroup/memory/cgroup.procs || true; done <"$group/cgroup.procs"
+	rmdir "$group" || true
+}
+trap 'leave_group; lib_leave 1' EXIT
+echo $((200 << 20)) >"$group/memory.limit_in_bytes"
+make_store "$WORK/more" 2 12 5000000
+# shellcheck disable=SC2016
+sh -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' - "$group" \
+	expertfs --no-warm --memory 140M "$WORK/more" "$MNT" 2>>"$DAEMON_LOG"
+diff -r "$MNT/experts" "$WORK/more.plain/experts"
+full=$(stat_of "$MNT" memory.hot_store)
+# shellcheck disable=SC2016
+sh -c 'echo $$ >"$1/cgroup.procs" && exec python3 -c "
+import time
+hold = []
+for _ in range(17):
+    hold.append(b\"x\" * (4 << 20))
+    time.sleep(0.15)
+time.sleep(3)"' - "$group" &
+for ((i = 0; i < 80; i++)); do
+	[ "$(stat_of "$MNT" memory.capacity)" -ge "$full" ] || break
+	sleep 0.05
+done
+small=$(stat_of "$MNT" memory.capacity)
+[ "$small" -lt "$full" ] || die "the hot store has kept its $full bytes"
+diff -r "$MNT/experts" "$WORK/more.plain/experts"
+wait $! || die 'the other process was killed for want of memory'
+unmount "$MNT"
+leave_group
+trap 'lib_leave $?' EXIT
