@@ -84,7 +84,8 @@ struct hotstore {
 	bool admitting;      /* one of them looks for room for a HOT_FILL */
 	uint32_t *mapped;    /* experts with slot->mapped: n_mapped of them, room for all */
 	uint32_t n_mapped;
-	uint64_t capacity;     /* for experts and the pool */
+	uint64_t capacity; /* for experts and the pool */
+	uint64_t leaving;  /* of what is evicted by hand, until it is freed: nobody may have it */
 	uint64_t pinned_bytes; /* of experts with slot->pinned, resident or not */
 	bool stop;
 	void (*used)(void *arg, uint64_t now_ns, uint32_t index); /* hotstore_watch() */
@@ -137,6 +138,9 @@ bool hot_evict(struct hotstore *h, uint32_t index, struct evicted **gone);
 /* Frees or keeps ready what was evicted; one that suits an expert of `bytes` goes to *spare (NULL:
  * none is wanted). Lock not held. */
 void hot_recycle(struct hotstore *h, struct evicted *gone, uint64_t bytes, struct backing *spare);
+/* Frees what was evicted for nobody in particular; only then the room is free. Lock held, and given
+ * back meanwhile. */
+void hot_let_go(struct hotstore *h, struct evicted *gone);
 /* Those that were mapped when they should go: their pins end with the mapping. Lock held. */
 void hot_look_at_mapped(struct hotstore *h);
 /* The policy may use what the pool leaves of h->capacity. Lock held. */

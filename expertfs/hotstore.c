@@ -170,12 +170,33 @@ bool hot_admit(struct hotstore *h, uint32_t index, enum drive_class class, enum 
 	cp_key key = key_of(h, index);
 
 	if (s->unkept || !make_room(h, index, effort, spare, gone) ||
-	    cp_admit(h->cache, key, cost) != 0)
+	    cp_admit(h->cache, key, cost) != 0) {
+		if (spare->fd >= 0)
+			pool_return(h->pool, spare);
+		hot_set_room(h);
 		return false;
+	}
 	cp_pin(h->cache, key);
 	hot_set_state(h, s, HOT_LOADING);
 	s->urgency.class = class;
 	return true;
+}
+
+void hot_let_go(struct hotstore *h, struct evicted *gone)
+{
+	uint64_t bytes = 0;
+
+	if (!gone)
+		return;
+	for (const struct evicted *v = gone; v; v = v->next)
+		bytes += backing_cost(h->cfg.source, v->backing.bytes);
+	h->leaving += bytes;
+	hot_set_room(h);
+	pthread_mutex_unlock(&h->lock);
+	hot_recycle(h, gone, 0, NULL);
+	pthread_mutex_lock(&h->lock);
+	h->leaving -= bytes;
+	hot_set_ready(h);
 }
 
 /* -- open and release ---------------------------------------------------------------------------- */
@@ -194,10 +215,12 @@ static void start_miss(struct hotstore *h, uint32_t index, struct waiter *w, str
 		hot_hold(h, s, false, 1);
 		j->kind = JOB_PROVE;
 		j->unkept = w;
+		hot_let_go(h, gone); /* went in vain */
+		gone = NULL;
 	}
 	pthread_mutex_unlock(&h->lock);
 	/* Before the new one takes its memory. */
-	hot_recycle(h, gone, expert_of(h, index)->bytes, j->kind == JOB_FILL ? &j->spare : NULL);
+	hot_recycle(h, gone, expert_of(h, index)->bytes, &j->spare);
 	hot_push(h, QUEUE_DEMAND, j);
 }
 
@@ -299,23 +322,23 @@ static uint64_t common_size(const struct store *s)
 	return common;
 }
 
+void hot_set_room(struct hotstore *h)
+{
+	uint64_t taken = pool_bytes(h->pool) + h->leaving;
+
+	cp_resize(h->cache, h->capacity > taken ? h->capacity - taken : 0);
+}
+
 void hot_set_ready(struct hotstore *h)
 {
 	uint64_t cost = backing_cost(h->cfg.source, h->common), n = 0;
 	struct cp_stats st;
 
 	cp_stats(h->cache, &st);
-	if (h->capacity > st.used)
-		n = (h->capacity - st.used) / cost;
+	if (h->capacity > st.used + h->leaving)
+		n = (h->capacity - st.used - h->leaving) / cost;
 	pool_resize(h->pool, n < READY_MAX ? (uint32_t)n : READY_MAX);
 	hot_set_room(h);
-}
-
-void hot_set_room(struct hotstore *h)
-{
-	uint64_t ready = pool_bytes(h->pool);
-
-	cp_resize(h->cache, h->capacity > ready ? h->capacity - ready : 0);
 }
 
 static int allocate(struct hotstore *h)

@@ -97,10 +97,8 @@ int hotstore_evict(struct hotstore *h, uint32_t index)
 	else if (s->state == HOT_LOADING || s->handles || s->pinned || s->mapped ||
 		 !hot_evict(h, index, &gone))
 		err = -EBUSY;
-	else
-		hot_set_ready(h);
+	hot_let_go(h, gone);
 	pthread_mutex_unlock(&h->lock);
-	hot_recycle(h, gone, 0, NULL);
 	return err;
 }
 
@@ -129,8 +127,8 @@ void hotstore_resize(struct hotstore *h, uint64_t capacity)
 	hot_set_ready(h);
 	while (!cp_fits(h->cache, 0) && evict_one(h, &gone))
 		;
+	hot_let_go(h, gone);
 	pthread_mutex_unlock(&h->lock);
-	hot_recycle(h, gone, 0, NULL);
 }
 
 /* "name:key=value,...": each parameter of the policy that runs already. */

@@ -81,16 +81,12 @@ static int get_memory(struct hotstore *h, uint32_t index, struct backing *spare,
 	return 0;
 }
 
-/* Memory, bytes, proof, registration: everything that a reader needs. */
-static int fill(struct hotstore *h, uint32_t index, struct backing *spare, struct backing *b,
-		char *why)
+/* Bytes, proof, registration: everything that a reader needs. b is dropped on an error. */
+static int fill(struct hotstore *h, uint32_t index, struct backing *b, char *why)
 {
 	const struct store_expert *e = expert_of(h, index);
-	int err = get_memory(h, index, spare, b, why);
+	int err = load_expert(h->cfg.loader, index, &h->slot[index].urgency, b->map, why);
 
-	if (err)
-		return err;
-	err = load_expert(h->cfg.loader, index, &h->slot[index].urgency, b->map, why);
 	if (!err) {
 		err = backing_freeze(h->cfg.source, b, !h->cfg.passthrough);
 		if (!err && h->cfg.passthrough)
@@ -150,6 +146,54 @@ static void answer(struct hotstore *h, struct waiter *list, const struct hot_ope
 	}
 }
 
+/* Without memory: proves the expert for those who wait (counted as unkept already). */
+static void run_proof(struct hotstore *h, uint32_t index, struct waiter *list)
+{
+	struct slot *s = &h->slot[index];
+	struct hot_open o = { .index = index };
+	uint64_t begin = clock_ns();
+	char why[WHY_MAX];
+
+	o.err = prove_expert(h->cfg.loader, index, &o.copy, why);
+	if (o.err)
+		log_line(LOG_ERR, "%s", why);
+	pthread_mutex_lock(&h->lock);
+	for (const struct waiter *w = list; w; w = w->next) {
+		histogram_add(&h->latency, clock_ns() - w->since);
+		if (!o.err)
+			continue;
+		h->stats.errors++;
+		hot_hold(h, s, false, -1);
+	}
+	if (!o.err) { /* read again by each reader, but that is not seen from here */
+		s->loads++;
+		s->load_ns = clock_ns() - begin;
+	}
+	pthread_mutex_unlock(&h->lock);
+	answer(h, list, &o);
+}
+
+/* There is no memory after all: the slot is cold again, and who waits is served without. */
+static void give_up(struct hotstore *h, uint32_t index)
+{
+	struct slot *s = &h->slot[index];
+	struct waiter *list;
+
+	pthread_mutex_lock(&h->lock);
+	list = s->waiters;
+	s->waiters = NULL;
+	s->guessed = false;
+	hot_set_state(h, s, HOT_COLD);
+	cp_remove(h->cache, key_of(h, index));
+	for (const struct waiter *w = list; w; w = w->next) {
+		hot_hold(h, s, false, 1);
+		h->stats.unkept++;
+	}
+	pthread_mutex_unlock(&h->lock);
+	if (list)
+		run_proof(h, index, list);
+}
+
 static void run_fill(struct hotstore *h, uint32_t index, struct backing *spare)
 {
 	struct hot_open o = { .index = index, .kept = true };
@@ -158,36 +202,18 @@ static void run_fill(struct hotstore *h, uint32_t index, struct backing *spare)
 	struct waiter *list;
 	char why[WHY_MAX];
 
-	o.err = fill(h, index, spare, &b, why);
+	if (get_memory(h, index, spare, &b, why) != 0) {
+		log_line(LOG_WARNING, "%s; it is not kept", why);
+		give_up(h, index);
+		return;
+	}
+	o.err = fill(h, index, &b, why);
 	if (o.err)
 		log_line(LOG_ERR, "%s", why);
 	pthread_mutex_lock(&h->lock);
 	list = settle(h, index, &b, clock_ns() - begin, &o);
 	pthread_mutex_unlock(&h->lock);
 	answer(h, list, &o);
-}
-
-static void run_proof(struct hotstore *h, const struct job *j)
-{
-	struct slot *s = &h->slot[j->index];
-	struct hot_open o = { .index = j->index };
-	uint64_t begin = clock_ns();
-	char why[WHY_MAX];
-
-	o.err = prove_expert(h->cfg.loader, j->index, &o.copy, why);
-	if (o.err)
-		log_line(LOG_ERR, "%s", why);
-	pthread_mutex_lock(&h->lock);
-	histogram_add(&h->latency, clock_ns() - j->unkept->since);
-	if (o.err) {
-		h->stats.errors++;
-		hot_hold(h, s, false, -1);
-	} else { /* read again by each reader, but that is not seen from here */
-		s->loads++;
-		s->load_ns = clock_ns() - begin;
-	}
-	pthread_mutex_unlock(&h->lock);
-	answer(h, j->unkept, &o);
 }
 
 /* Is a load ahead still wanted, and is there room? Fills take what is free one after the other, so
@@ -225,12 +251,15 @@ static void run_ahead(struct hotstore *h, struct job *j)
 		h->admitting = false;
 		pthread_cond_signal(&h->wanted);
 	}
-	if (load && j->reason == HOT_PREFETCH) {
+	if (!load) {
+		hot_let_go(h, gone); /* went in vain */
+		gone = NULL;
+	} else if (j->reason == HOT_PREFETCH) {
 		h->slot[j->index].guessed = true;
 		h->stats.prefetch_loaded++;
 	}
 	pthread_mutex_unlock(&h->lock);
-	hot_recycle(h, gone, bytes, load ? &j->spare : NULL);
+	hot_recycle(h, gone, bytes, &j->spare);
 	if (load)
 		run_fill(h, j->index, &j->spare);
 	pthread_mutex_lock(&h->lock);
@@ -252,7 +281,7 @@ void *hot_loader_main(void *hotstore)
 		if (!j)
 			return NULL;
 		if (j->kind == JOB_PROVE)
-			run_proof(h, j);
+			run_proof(h, j->index, j->unkept);
 		else if (j->kind == JOB_FILL)
 			run_fill(h, j->index, &j->spare);
 		else

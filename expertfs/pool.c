@@ -123,7 +123,8 @@ bool pool_yield(struct pool *p, uint64_t bytes, struct backing *out)
 	bool yields;
 
 	pthread_mutex_lock(&p->lock);
-	yields = p->count > 0 && (p->n > 0 ? shard_round_up(bytes) == p->bytes : p->making == 0);
+	yields =
+		p->n > 0 ? p->count > 0 && shard_round_up(bytes) == p->bytes : p->count > p->making;
 	if (yields && p->n > 0) {
 		*out = p->ready[--p->n];
 		out->bytes = bytes;
@@ -131,6 +132,15 @@ bool pool_yield(struct pool *p, uint64_t bytes, struct backing *out)
 	p->count -= yields;
 	pthread_mutex_unlock(&p->lock);
 	return yields;
+}
+
+void pool_return(struct pool *p, struct backing *b)
+{
+	pthread_mutex_lock(&p->lock);
+	p->count++;
+	p->ready[p->n++] = *b; /* has its place: it was among them a moment ago */
+	pthread_mutex_unlock(&p->lock);
+	*b = (struct backing){ .fd = -1 };
 }
 
 bool pool_give(struct pool *p, struct backing *b)

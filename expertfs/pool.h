@@ -25,9 +25,11 @@ uint64_t pool_bytes(struct pool *p);
 /* A ready one for an expert of this size, with b->bytes set. False: none ready, or another size. */
 bool pool_take(struct pool *p, uint64_t bytes, struct backing *out);
 /* One less is set aside, for an expert of this size. True: it is; and if out->fd >= 0, here is its
- * memory (else there is room for new memory). False: there is none, or its memory is being touched
- * at this moment, or (not even then) it has another size. */
+ * memory (else there is room for new memory). False: there is none, or all that is left is being
+ * touched at this moment, or what is ready has another size. */
 bool pool_yield(struct pool *p, uint64_t bytes, struct backing *out);
+/* Takes back what pool_yield() gave and was not needed. */
+void pool_return(struct pool *p, struct backing *b);
 /* Takes a thawed backing over. False: not needed, the caller drops it. */
 bool pool_give(struct pool *p, struct backing *b);
 /* Another count; what is ready beyond it is dropped. */

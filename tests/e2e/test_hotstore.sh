@@ -148,6 +148,15 @@ done
 [ "$(stat_of "$MNT" recycled)" -gt 12 ] || die 'it is not used'
 unmount "$MNT"
 
+section 'memory that is not to be had after all'
+mount_store "$WORK/s" "$MNT" --no-warm --memory 64M
+prlimit --pid "$(daemon_pid "$MNT")" --nofile=30:30 # no descriptor for another file
+diff -r "$MNT/experts" "$WORK/s.plain/experts"
+diff -r "$MNT/experts" "$WORK/s.plain/experts"
+[ "$(stat_of "$MNT" unkept)" -gt 0 ] || die 'descriptors were left'
+[ "$(stat_of "$MNT" errors)" = 0 ] || die 'an open failed'
+unmount "$MNT"
+
 section 'checksums: always, first, never'
 for verify in always first never; do
 	mount_store "$WORK/s" "$MNT" --no-warm --memory 0 --verify $verify
