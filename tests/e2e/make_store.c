@@ -3,16 +3,23 @@
  * Makes a store of random bytes, for tests of the daemon that need no model: experts of any size,
  * whole or striped over several drives, with replicas.
  *
- *	make_store STORE LAYERS EXPERTS BYTES [DRIVES [PARTS [COPIES]]]
+ *	make_store [OPTION...] STORE LAYERS EXPERTS BYTES [DRIVES [PARTS [COPIES]]]
+ *	    --first-layer L   layers are L, L+1, ... (default 0)
+ *	    --share N         only N different experts are written, the others have the same extents:
+ *	                      a store of any number of experts on little disk. Its shards do not tell
+ *	                      which experts there are, so it cannot be rebuilt from them
+ *	    --no-plain        no plain folder
  *
- * Expert e of layer l is the same for each call (a counter-based generator), and is written to
+ * Expert e of layer l is the same for each call (a counter-based generator), and lies in
  * STORE.plain/experts/LLL/EEE as well, so that a mount can be compared with cmp. Drives beyond the
  * first are folders STORE.drive1, STORE.drive2, ...
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <getopt.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +33,11 @@
 
 struct maker {
 	const char *store;
-	unsigned layers, experts, drives, parts, copies;
+	unsigned first_layer, layers, experts, drives, parts, copies;
+	unsigned share; /* different experts that are written */
+	bool plain;
 	uint64_t bytes;
+	struct extent *extent; /* of the written experts: copies * parts each */
 	FILE *shard[DRIVES_MAX];
 	char shard_path[DRIVES_MAX][PATH_MAX];
 	uint64_t at[DRIVES_MAX];
@@ -93,81 +103,153 @@ static void open_shards(struct maker *m)
 	}
 }
 
-static void write_part(struct maker *m, unsigned layer, unsigned expert, unsigned copy,
-		       unsigned part, const char *data, uint64_t offset, uint64_t length)
+static struct extent write_part(struct maker *m, const struct record_head *head, const char *data)
 {
 	static const char zeros[SHARD_ALIGN];
-	unsigned d = (expert + part + copy) % m->drives;
-	struct record_head h = { .layer = layer,
-				 .expert = expert,
-				 .part = part,
-				 .parts = m->parts,
-				 .copy = copy,
-				 .expert_bytes = m->bytes,
-				 .part_offset = offset,
-				 .part_bytes = length,
-				 .payload_check = payload_check(data + offset, length) };
+	unsigned d = (head->expert + head->part + head->copy) % m->drives;
+	struct record_head h = *head;
 	struct extent x = { .offset = m->at[d] + SHARD_ALIGN,
-			    .length = length,
-			    .expert_offset = offset,
-			    .check = h.payload_check,
+			    .length = h.part_bytes,
+			    .expert_offset = h.part_offset,
+			    .check = payload_check(data + h.part_offset, h.part_bytes),
 			    .drive = (uint16_t)d,
-			    .copy = (uint16_t)copy };
+			    .copy = (uint16_t)h.copy };
 	char block[SHARD_ALIGN] = { 0 };
 
+	h.payload_check = x.check;
 	memcpy(h.store_id, m->id, STORE_ID_SIZE);
 	record_head_seal(&h);
 	memcpy(block, &h, sizeof(h));
 	write_all(m->shard[d], block, sizeof(block));
-	write_all(m->shard[d], data + offset, length);
-	write_all(m->shard[d], zeros, shard_round_up(length) - length);
-	m->at[d] += record_bytes(length);
-	if (catalog_add_extent(m->catalog, layer, expert, m->bytes, part, &x, m->why) != 0)
-		quit_why(m);
+	write_all(m->shard[d], data + h.part_offset, h.part_bytes);
+	write_all(m->shard[d], zeros, shard_round_up(h.part_bytes) - h.part_bytes);
+	m->at[d] += record_bytes(h.part_bytes);
+	return x;
 }
 
-static void write_expert(struct maker *m, unsigned layer, unsigned expert, char *data)
+/* All copies of one expert into the shards, and where they lie into x. */
+static void write_expert(struct maker *m, unsigned layer, unsigned expert, const char *data,
+			 struct extent *x)
 {
 	uint64_t cut = shard_round_up((m->bytes + m->parts - 1) / m->parts);
+
+	for (unsigned copy = 0; copy < m->copies; copy++) {
+		uint64_t at = 0;
+		for (unsigned part = 0; part < m->parts; part++) {
+			uint64_t left = m->bytes - at;
+			struct record_head h = { .layer = layer,
+						 .expert = expert,
+						 .part = part,
+						 .parts = m->parts,
+						 .copy = copy,
+						 .expert_bytes = m->bytes,
+						 .part_offset = at };
+			h.part_bytes = left < cut || part + 1 == m->parts ? left : cut;
+			at += h.part_bytes;
+			*x++ = write_part(m, &h, data);
+		}
+	}
+}
+
+/* The path of flat expert number i in the plain folder. */
+static void plain_path(const struct maker *m, unsigned i, char path[PATH_MAX])
+{
+	snprintf(path, PATH_MAX, "%s.plain/experts/%03u/%03u", m->store,
+		 m->first_layer + i / m->experts, i % m->experts);
+}
+
+static void write_plain(const struct maker *m, unsigned i, const char *data)
+{
 	char path[PATH_MAX];
 	FILE *f;
 
-	fill_random((uint64_t *)(void *)data, (m->bytes + 7) / 8, (uint64_t)layer << 16 | expert);
-	snprintf(path, sizeof(path), "%s.plain/experts/%03u/%03u", m->store, layer, expert);
+	plain_path(m, i, path);
 	f = fopen(path, "w");
 	if (!f)
 		quit(path);
 	write_all(f, data, m->bytes);
 	if (fclose(f) != 0)
 		quit(path);
-	for (unsigned copy = 0; copy < m->copies; copy++) {
-		uint64_t at = 0;
-		for (unsigned part = 0; part < m->parts; part++) {
-			uint64_t n =
-				m->bytes - at < cut || part + 1 == m->parts ? m->bytes - at : cut;
-			write_part(m, layer, expert, copy, part, data, at, n);
-			at += n;
-		}
-	}
 }
 
-static void write_experts(struct maker *m)
+static void link_plain(const struct maker *m, unsigned i)
 {
-	char path[PATH_MAX], *data = malloc(m->bytes + 8);
+	char from[PATH_MAX], to[PATH_MAX];
 
-	if (!data)
-		quit("memory");
+	plain_path(m, i % m->share, from);
+	plain_path(m, i, to);
+	if ((unlink(to) != 0 && errno != ENOENT) || link(from, to) != 0)
+		quit(to);
+}
+
+static void make_plain_folders(const struct maker *m)
+{
+	char path[PATH_MAX];
+
 	snprintf(path, sizeof(path), "%s.plain", m->store);
 	make_folder(path);
 	snprintf(path, sizeof(path), "%s.plain/experts", m->store);
 	make_folder(path);
 	for (unsigned l = 0; l < m->layers; l++) {
-		snprintf(path, sizeof(path), "%s.plain/experts/%03u", m->store, l);
+		snprintf(path, sizeof(path), "%s.plain/experts/%03u", m->store, m->first_layer + l);
 		make_folder(path);
-		for (unsigned e = 0; e < m->experts; e++)
-			write_expert(m, l, e, data);
 	}
+}
+
+/* Expert number i: its bytes, if it is one of those that are written, and its rows. */
+static void make_expert(struct maker *m, unsigned i, char *data)
+{
+	unsigned layer = m->first_layer + i / m->experts, expert = i % m->experts;
+	struct extent *x = m->extent + (size_t)(i % m->share) * m->copies * m->parts;
+
+	if (i < m->share) {
+		fill_random((uint64_t *)(void *)data, (m->bytes + 7) / 8,
+			    (uint64_t)layer << 16 | expert);
+		write_expert(m, layer, expert, data, x);
+		if (m->plain)
+			write_plain(m, i, data);
+	} else if (m->plain) {
+		link_plain(m, i);
+	}
+	for (unsigned n = 0; n < m->copies * m->parts; n++, x++)
+		if (catalog_add_extent(m->catalog, layer, expert, m->bytes, n % m->parts, x,
+				       m->why) != 0)
+			quit_why(m);
+}
+
+static void write_experts(struct maker *m)
+{
+	unsigned all = m->layers * m->experts;
+	char *data = malloc(m->bytes + 8);
+
+	if (m->share == 0 || m->share > all)
+		m->share = all;
+	m->extent = calloc((size_t)m->share * m->copies * m->parts, sizeof(*m->extent));
+	if (!data || !m->extent)
+		quit("memory");
+	if (m->plain)
+		make_plain_folders(m);
+	for (unsigned i = 0; i < all; i++)
+		make_expert(m, i, data);
+	free(m->extent);
 	free(data);
+}
+
+/* The drives' rows in the catalog, and the list of them beside it. */
+static void close_shards(struct maker *m)
+{
+	char real[DRIVES_MAX][PATH_MAX];
+	const char *paths[DRIVES_MAX];
+
+	for (unsigned d = 0; d < m->drives; d++) {
+		if (fclose(m->shard[d]) != 0 || !realpath(m->shard_path[d], real[d]))
+			quit(m->shard_path[d]);
+		paths[d] = d ? real[d] : "test.shard";
+		if (catalog_add_drive(m->catalog, d, paths[d], m->at[d], m->why) != 0)
+			quit_why(m);
+	}
+	if (store_write_shards(m->store, paths, m->drives, m->why) != 0)
+		quit_why(m);
 }
 
 static void write_files(const struct maker *m)
@@ -183,37 +265,57 @@ static void write_files(const struct maker *m)
 	}
 }
 
+static bool parse(struct maker *m, int argc, char **argv)
+{
+	static const struct option longs[] = { { "first-layer", required_argument, NULL, 'l' },
+					       { "share", required_argument, NULL, 's' },
+					       { "no-plain", no_argument, NULL, 'p' },
+					       { 0 } };
+	int c;
+
+	while ((c = getopt_long(argc, argv, "+", longs, NULL)) != -1) {
+		if (c == 'l')
+			m->first_layer = (unsigned)atoi(optarg);
+		else if (c == 's')
+			m->share = (unsigned)atoi(optarg);
+		else if (c == 'p')
+			m->plain = false;
+		else
+			return false;
+	}
+	argv += optind - 1;
+	argc -= optind - 1;
+	if (argc < 5 || argc > 8)
+		return false;
+	m->store = argv[1];
+	m->layers = (unsigned)atoi(argv[2]);
+	m->experts = (unsigned)atoi(argv[3]);
+	m->bytes = strtoull(argv[4], NULL, 10);
+	m->drives = argc > 5 ? (unsigned)atoi(argv[5]) : 1;
+	m->parts = argc > 6 ? (unsigned)atoi(argv[6]) : 1;
+	m->copies = argc > 7 ? (unsigned)atoi(argv[7]) : 1;
+	return m->layers && m->experts && m->bytes && m->parts && m->copies && m->drives &&
+	       m->drives <= DRIVES_MAX;
+}
+
 int main(int argc, char **argv)
 {
-	struct maker m = { .drives = 1, .parts = 1, .copies = 1, .id = "test store" };
-	char path[PATH_MAX], real[PATH_MAX];
+	struct maker m = { .plain = true, .id = "test store" };
+	char path[PATH_MAX];
 
-	if (argc < 5) {
-		fputs("usage: make_store STORE LAYERS EXPERTS BYTES [DRIVES [PARTS [COPIES]]]\n",
+	if (!parse(&m, argc, argv)) {
+		fputs("usage: make_store [--first-layer L] [--share N] [--no-plain] STORE LAYERS "
+		      "EXPERTS BYTES [DRIVES [PARTS [COPIES]]]\n",
 		      stderr);
 		return 2;
 	}
-	m.store = argv[1];
-	m.layers = (unsigned)atoi(argv[2]);
-	m.experts = (unsigned)atoi(argv[3]);
-	m.bytes = strtoull(argv[4], NULL, 10);
-	m.drives = argc > 5 ? (unsigned)atoi(argv[5]) : 1;
-	m.parts = argc > 6 ? (unsigned)atoi(argv[6]) : 1;
-	m.copies = argc > 7 ? (unsigned)atoi(argv[7]) : 1;
-	if (m.drives < 1 || m.drives > DRIVES_MAX)
-		return 2;
 	make_folder(m.store);
 	open_shards(&m);
 	snprintf(path, sizeof(path), "%s/catalog.db", m.store);
 	if (catalog_create(path, m.id, &m.catalog, m.why) != 0)
 		quit_why(&m);
 	write_experts(&m);
-	for (unsigned d = 0; d < m.drives; d++) {
-		if (fclose(m.shard[d]) != 0 || !realpath(m.shard_path[d], real))
-			quit(m.shard_path[d]);
-		if (catalog_add_drive(m.catalog, d, d ? real : "test.shard", m.at[d], m.why) != 0)
-			quit_why(&m);
-	}
+	close_shards(&m);
 	if (catalog_finish(m.catalog, m.why) != 0)
 		quit_why(&m);
 	write_files(&m);
