@@ -1,119 +1,93 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * stats.json: the daemon's numbers, one consistent text an open. README.md lists the members.
+ * stats.json: the daemon's figures, one consistent text an open. README.md lists the members.
  */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "expertfs/clock.h"
-#include "expertfs/fs.h"
+#include "expertfs/figures.h"
 
-/* A path as JSON: what is not UTF-8 cannot be, so such a path is shown with question marks. */
-static json_t *path_json(const char *path)
+#define DECIMALS 6
+
+static json_t *value_json(const struct figure *f, const void *base)
 {
-	json_t *j = json_string(path);
-	char *copy;
-
-	if (j)
-		return j;
-	copy = strdup(path);
-	for (char *c = copy; c && *c; c++)
-		if (*c & 0x80)
-			*c = '?';
-	j = json_string(copy);
-	free(copy);
-	return j;
+	switch (f->type) {
+	case COUNT:
+		return json_integer((json_int_t)figure_count(f, base));
+	case BOOL:
+		return json_boolean(figure_count(f, base));
+	default:
+		return json_real(figure_value(f, base));
+	}
 }
 
-/* NULL objects and values that could not be allocated are left out (jansson passes NULL on). */
-static void put(json_t *o, const char *key, uint64_t v)
+/* Puts a value at a path: "memory.budget" goes into the object "memory", which is made if need be.
+ * jansson passes NULL on: what cannot be allocated is left out. */
+static void put(json_t *object, const char *path, json_t *value)
 {
-	json_object_set_new(o, key, json_integer((json_int_t)v));
+	const char *dot = strchr(path, '.');
+	char outer[32];
+	json_t *inner;
+
+	if (!dot) {
+		json_object_set_new(object, path, value);
+		return;
+	}
+	snprintf(outer, sizeof(outer), "%.*s", (int)(dot - path), path);
+	inner = json_object_get(object, outer);
+	if (!inner) {
+		inner = json_object();
+		json_object_set_new(object, outer, inner);
+	}
+	json_object_set_new(inner, dot + 1, value);
 }
 
-static json_t *memory_json(const struct fs *fs, const struct hotstore_stats *h)
+static void put_table(json_t *object, const struct figure *table, const void *base)
+{
+	for (const struct figure *f = table; f->member; f++)
+		put(object, f->member, value_json(f, base));
+}
+
+static json_t *drive_json(const struct drive_figures *d)
 {
 	json_t *o = json_object();
 
-	put(o, "budget", fs->budget.total);
-	put(o, "used", fs->budget.fixed + h->policy.used);
-	put(o, "fixed", fs->budget.fixed);
-	put(o, "capacity", fs->budget.capacity);
-	put(o, "slots", fs->budget.slots);
-	json_object_set_new(o, "huge_pages", json_boolean(backing_source_huge(fs->source)));
+	put(o, "number", json_integer((json_int_t)d->number));
+	put(o, "path", json_string(d->path));
+	put(o, "role", json_string(d->role));
+	put(o, "state", json_string(d->state));
+	put_table(o, drive_figure_table, d);
 	return o;
 }
 
-static json_t *experts_json(const struct fs *fs, const struct hotstore_stats *h)
+char *figures_json(const struct fs_figures *f)
 {
-	json_t *o = json_object();
+	json_t *all = json_object(), *drives = json_array();
+	char *text;
 
-	put(o, "total", fs->store->experts);
-	put(o, "resident", h->resident);
-	put(o, "held", h->held);
-	put(o, "loading", h->loading);
-	return o;
-}
-
-static json_t *drive_json(struct drive *drive, uint64_t *bytes)
-{
-	json_t *o = json_object();
-	struct drive_stats d;
-
-	drive_stats(drive, &d);
-	*bytes += d.bytes;
-	json_object_set_new(o, "path", path_json(drive_path(drive)));
-	put(o, "bytes_read", d.bytes);
-	put(o, "reads", d.reads);
-	put(o, "errors", d.errors);
-	put(o, "in_flight", d.in_flight);
-	if (d.busy_ns)
-		json_object_set_new(o, "gb_per_s", json_real((double)d.bytes / (double)d.busy_ns));
-	return o;
-}
-
-static json_t *all_json(const struct fs *fs, const struct hotstore_stats *h, double uptime)
-{
-	json_t *o = json_object(), *drives = json_array();
-	uint64_t bytes = 0;
-
-	for (uint32_t i = 0; i < fs->store->drives; i++)
-		if (fs->drive[i])
-			json_array_append_new(drives, drive_json(fs->drive[i], &bytes));
-	put(o, "version", 1);
-	json_object_set_new(o, "store", path_json(fs->store->dir));
-	json_object_set_new(o, "mode", json_string(fs->passthrough ? "passthrough" : "direct"));
-	json_object_set_new(o, "io", json_string(fs_uses_uring(fs) ? "io_uring" : "threads"));
-	json_object_set_new(o, "policy", json_string(h->spec));
-	json_object_set_new(o, "uptime_s", json_real(uptime));
-	json_object_set_new(o, "memory", memory_json(fs, h));
-	json_object_set_new(o, "experts", experts_json(fs, h));
-	put(o, "opens", h->opens);
-	put(o, "hits", h->hits);
-	put(o, "misses", h->misses);
-	put(o, "unkept", h->unkept);
-	json_object_set_new(o, "hit_rate",
-			    json_real(h->opens ? (double)h->hits / (double)h->opens : 0));
-	put(o, "bytes_read", bytes);
-	json_object_set_new(o, "load_ms",
-			    json_pack("{s:f,s:f,s:f}", "p50", h->load_ms_p50, "p95", h->load_ms_p95,
-				      "p99", h->load_ms_p99));
-	put(o, "evictions", h->policy.evictions);
-	put(o, "errors", h->errors);
-	json_object_set_new(o, "drives", drives);
-	return o;
+	put(all, "version", json_integer(1));
+	put(all, "store", json_string(f->store));
+	put(all, "mode", json_string(f->mode));
+	put(all, "io", json_string(f->io));
+	put(all, "policy", json_string(f->hot.spec));
+	put_table(all, fs_figure_table, f);
+	for (uint32_t i = 0; i < f->drives; i++)
+		json_array_append_new(drives, drive_json(&f->drive[i]));
+	put(all, "drives", drives);
+	text = json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(DECIMALS));
+	json_decref(all);
+	return text;
 }
 
 char *fs_stats_json(const struct fs *fs)
 {
-	struct hotstore_stats h;
-	json_t *all;
+	struct fs_figures f;
 	char *text;
 
-	hotstore_stats(fs->hot, &h);
-	all = all_json(fs, &h, (double)(clock_ns() - fs->started_ns) * 1e-9);
-	text = json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
-	json_decref(all);
+	if (fs_figures_take(fs, &f) != 0)
+		return NULL;
+	text = figures_json(&f);
+	fs_figures_free(&f);
 	return text;
 }

@@ -7,7 +7,6 @@
 #include "tools/expertctl/expertctl.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>
@@ -16,89 +15,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "expertfs/fail.h"
 #include "expertfs/size.h"
+#include "tools/expertctl/mountfile.h"
 
 #define STATS_FILE ".expertfs/stats.json"
-#define STATS_MAX  (16u << 20) /* some KiB in truth */
 #define BAR_CELLS  20
 #define CELL       48 /* bytes of room for a number as text */
-
-/* -- reading ------------------------------------------------------------------------------------
- */
-
-/* Why stats.json cannot be opened, in words that say what to do about it. */
-static int open_failed(const char *mount, int err, char *why)
-{
-	struct stat st;
-
-	/* What a daemon that was killed leaves: the mount is there, nobody serves it. */
-	if (err == ENOTCONN || err == ECONNABORTED)
-		return fail(
-			why, err,
-			"the daemon of %s has died and left its mount behind; fusermount3 -u %s "
-			"removes it",
-			mount, mount);
-	if (err != ENOENT && err != ENOTDIR)
-		return fail(why, err, "%s/%s: %s", mount, STATS_FILE, strerror(err));
-	if (stat(mount, &st) != 0)
-		return fail(why, errno, "%s: %s", mount, strerror(errno));
-	return fail(why, err, "no store is mounted on %s: there is no %s", mount, STATS_FILE);
-}
-
-/* All of fd, of which stat tells no size. */
-static int read_all(int fd, const char *path, char **text, size_t *bytes, char *why)
-{
-	size_t room = 64 << 10, n = 0;
-	char *buf = malloc(room);
-
-	while (buf) {
-		ssize_t got = read(fd, buf + n, room - n);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0) {
-			int err = errno;
-			free(buf);
-			return fail(why, err, "%s: %s", path, strerror(err));
-		}
-		if (got == 0) {
-			*text = buf;
-			*bytes = n;
-			return 0;
-		}
-		n += (size_t)got;
-		if (n == room) {
-			char *grown = room < STATS_MAX ? realloc(buf, room * 2) : NULL;
-			if (!grown)
-				break;
-			buf = grown;
-			room *= 2;
-		}
-	}
-	free(buf);
-	if (n >= STATS_MAX)
-		return fail(why, EFBIG, "%s has more than %u bytes: it is no stats.json", path,
-			    STATS_MAX);
-	return fail(why, ENOMEM, "%s: out of memory", path);
-}
-
-static int read_stats(const char *mount, char **text, size_t *bytes, char *why)
-{
-	char path[PATH_MAX];
-	int err, fd;
-
-	if (snprintf(path, sizeof(path), "%s/%s", mount, STATS_FILE) >= (int)sizeof(path))
-		return fail(why, ENAMETOOLONG, "%.60s...: the path is too long", mount);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return open_failed(mount, errno, why);
-	err = read_all(fd, path, text, bytes, why);
-	close(fd);
-	return err;
-}
 
 /* -- values as text ------------------------------------------------------------------------------
  */
@@ -214,13 +139,17 @@ static void show_memory(const json_t *root)
 {
 	const json_t *huge = json_object_get(json_object_get(root, "memory"), "huge_pages");
 	char a[CELL], b[CELL], c[CELL];
-	double held;
+	double held, full, now;
 
 	row("memory", "%s of %s%s", size(root, "memory", "used", a),
 	    size(root, "memory", "budget", b), bar(root, c));
 	row("hot store", "%s, %s slots%s; fixed costs %s", size(root, "memory", "capacity", a),
 	    count(root, "memory", "slots", b), json_is_true(huge) ? " of huge pages" : "",
 	    size(root, "memory", "fixed", c));
+	if (number(root, "memory", "hot_store", &full) &&
+	    number(root, "memory", "capacity", &now) && now < full)
+		row("", "less than the %s it may have: the machine is short of memory",
+		    size(root, "memory", "hot_store", a));
 	if (number(root, "memory", "evicted_but_mapped", &held) && held > 0)
 		row("", "%s evicted, but still held by readers",
 		    size(root, "memory", "evicted_but_mapped", a));
@@ -229,7 +158,7 @@ static void show_memory(const json_t *root)
 static void show_use(const json_t *root)
 {
 	char a[CELL], b[CELL], c[CELL];
-	double minute;
+	double minute, opens = 1;
 
 	row("experts", "%s of %s resident", count(root, "experts", "resident", a),
 	    count(root, "experts", "total", b));
@@ -239,29 +168,83 @@ static void show_use(const json_t *root)
 	row("hit rate", "%s %%: %s hits, %s misses", decimal(root, "hit_rate", NULL, 100, 1, a),
 	    count(root, "hits", NULL, b), count(root, "misses", NULL, c));
 	also(root, "unkept", NULL, "of them not kept");
-	if (number(root, "hit_rate_1m", NULL, &minute))
+	/* Without opens there is no rate, whatever the number says. */
+	number(root, "opens_1m", NULL, &opens);
+	if (number(root, "hit_rate_1m", NULL, &minute) && opens > 0)
 		printf("; %.1f %% in the last minute", minute * 100);
 	row("opens", "%s", count(root, "opens", NULL, a));
+	also(root, "opens_1m", NULL, "in the last minute");
+}
+
+/* What the daemon does of itself. */
+static void show_work(const json_t *root)
+{
+	char a[CELL], b[CELL], c[CELL], d[CELL];
+	double slots, errors;
+
+	row("prefetch", "%s loaded of %s asked, %s used, %s wasted",
+	    count(root, "prefetch", "loaded", a), count(root, "prefetch", "asked", b),
+	    count(root, "prefetch", "used", c), count(root, "prefetch", "wasted", d));
 	row("evictions", "%s", count(root, "evictions", NULL, a));
+	if (number(root, "hot_dir", "slots", &slots) && slots > 0) {
+		row("hot drive", "%s of %.0f experts, %s", count(root, "hot_dir", "experts", a),
+		    slots, size(root, "hot_dir", "bytes", b));
+		also(root, "promotions", NULL, "copied there");
+		also(root, "demotions", NULL, "forgotten");
+		also(root, "hot_dir", "errors", "failed");
+	}
+	if (json_is_false(json_object_get(json_object_get(root, "usage"), "recording")))
+		row("usage", "not recorded");
+	else if (number(root, "usage", "errors", &errors) && errors > 0)
+		row("usage", "%.0f times it could not be written to the catalog", errors);
+}
+
+/* All classes together. */
+static const char *queued(const json_t *drive, char *buf)
+{
+	static const char *const classes[] = { "demand", "prefetch", "promotion" };
+	double sum = 0, v;
+
+	for (int i = 0; i < 3; i++) {
+		if (!number(drive, "queue", classes[i], &v))
+			return "-";
+		sum += v;
+	}
+	return sum < 0x1p63 ? size_text((uint64_t)sum, buf) : "-";
+}
+
+/* What it gives when it has enough to do; "-" also if that is not known yet. */
+static const char *speed(const json_t *drive, char *buf)
+{
+	double v;
+
+	return number(drive, "speed", NULL, &v) && v > 0
+		       ? decimal(drive, "speed", NULL, 1e-9, 2, buf)
+		       : "-";
 }
 
 /* One line a drive; the paths come last, since they are the only column of any length. */
 static void show_drives(const json_t *drives)
 {
-	char read[CELL], reads[CELL], errors[CELL], flight[CELL], rate[CELL], path[PATH_MAX];
+	char n[CELL], read[CELL], reads[CELL], errors[CELL], flight[CELL], queue[CELL], rate[CELL],
+		can[CELL], p50[CELL], p99[CELL], state[PATH_MAX], path[PATH_MAX];
 	const json_t *d;
 	size_t i;
 
 	if (json_array_size(drives) == 0)
 		return;
-	printf("\n%10s %12s %8s %10s %8s  %s\n", "read", "reads", "errors", "in flight", "GB/s",
+	printf("\n%3s %-8s %9s %10s %6s %9s %9s %6s %6s %8s %8s  %s\n", "no.", "state", "read",
+	       "reads", "errors", "in flight", "queued", "GB/s", "speed", "p50 ms", "p99 ms",
 	       "drive");
 	json_array_foreach(drives, i, d)
 	{
-		printf("%10s %12s %8s %10s %8s  %s\n", size(d, "bytes_read", NULL, read),
-		       count(d, "reads", NULL, reads), count(d, "errors", NULL, errors),
-		       count(d, "in_flight", NULL, flight),
-		       decimal(d, "gb_per_s", NULL, 1, 2, rate), plain(d, "path", path));
+		printf("%3s %-8s %9s %10s %6s %9s %9s %6s %6s %8s %8s  %s\n",
+		       count(d, "number", NULL, n), plain(d, "state", state),
+		       size(d, "bytes_read", NULL, read), count(d, "reads", NULL, reads),
+		       count(d, "errors", NULL, errors), count(d, "in_flight", NULL, flight),
+		       queued(d, queue), decimal(d, "gb_per_s", NULL, 1, 2, rate), speed(d, can),
+		       decimal(d, "read_ms", "p50", 1, 2, p50),
+		       decimal(d, "read_ms", "p99", 1, 2, p99), plain(d, "path", path));
 	}
 }
 
@@ -275,6 +258,7 @@ static void show(const json_t *root)
 	row("uptime", "%s", duration(root, "uptime_s", a));
 	show_memory(root);
 	show_use(root);
+	show_work(root);
 	row("read", "%s", size(root, "bytes_read", NULL, a));
 	row("load", "p50 %s ms, p95 %s ms, p99 %s ms", decimal(root, "load_ms", "p50", 1, 2, a),
 	    decimal(root, "load_ms", "p95", 1, 2, b), decimal(root, "load_ms", "p99", 1, 2, c));
@@ -305,7 +289,7 @@ static int stats(const char *mount, bool json)
 {
 	char why[WHY_MAX], *text = NULL;
 	size_t bytes = 0;
-	int err = read_stats(mount, &text, &bytes, why);
+	int err = mountfile_read(mount, "stats.json", &text, &bytes, why);
 
 	if (err == 0 && json)
 		fwrite(text, 1, bytes, stdout);
