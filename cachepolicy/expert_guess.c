@@ -7,126 +7,122 @@
  */
 #include "cachepolicy/expert_guess.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cachepolicy/expert_lanes.h"
+
 enum {
-	VISITS = 64,        /* bits in seen */
-	PAST = 8,           /* room in past for so many members for each expert of the layer */
 	SEEDED_VISITS = 16, /* visits that a seed is worth against what comes */
 	EAGER_VISITS = 256, /* from then on some experts of a layer teach, in turn: */
 	TEACHERS = 32       /* so many at least; more do not make the weights better */
 };
 
-/* Shares of a new visit in the rates: 1 - 2^(-1/half-life). What is a half-life is of little account:
- * half or twice of either changed the mean hit rate of the first halves of the traces by 0.01
- * percent points, a third one between them by as little. In the first visits the share is
+/* Shares of a new visit in the rates: 1 - 2^(-1/half-life). What is a half-life is of little
+ * account: half or twice of either of the longer ones changed the mean hit rate of the first halves
+ * of the traces by 0.01 percent points, another one between them by as little. The shortest is
+ * above one half, so that it tells the last visit from all before. In the first visits the share is
  * 1/(visits + 4), so that a rate starts as a plain mean. */
-static const float fast_share = 0.0669670f, slow_share = 0.0069075f;
+static const float shares[GUESS_RATES] = { 0.52f, 0.0669670f, 0.0069075f };
 static const float young = 4;
 
-static const float least_log = -7;       /* a rate below 1/1000 is as good as none */
+/* Logarithm of one half: a recent rate above it was chosen in the last visit. */
+static const float half = -0.6931472f;
+static const float least_rate = -7;      /* one below 1/1000 counts as this */
 static const float rebase_below = -1000; /* keep the floats fine */
-static const float no_use = 1.0f / 512;  /* GUESS_RECENT of none of the last eight visits */
-
-/* What an earlier visit says counts by about the third power of its closeness: a share of equal
- * members (the second power is worse by 0.1 points, the fourth the same). The mean rate counts as
- * much as one visit of the same set. */
-static const float mean_weight = 1.0f;
+static const float most_odds = 12;       /* nearer to certain is nothing */
 
 /* What the weights come to on most traces: a start, not a limit. The rate is that of Adagrad with
  * a window of 1,000 visits; a third or three times of it is as good on the traces. Without learning
  * all but one lose 0.1 points or less, and that one, of another model with five layers, loses 2. */
-static const float start_weight[GUESS_INPUTS] = { 0, 0.15f, 0.1f, 0.25f, 0.45f, 0.2f };
+static const float start_weight[GUESS_INPUTS] = {
+	[GUESS_RECENT] = 0.15f, [GUESS_FAST] = 0.1f, [GUESS_SLOW] = 0.25f,
+	[GUESS_ECHO] = 0.45f,   [GUESS_LAST] = 0.2f,
+};
 static const float learning_rate = 0.03f, slope_memory = 0.999f, most_weight = 8;
 
-struct guess_layer {
-	float fast_decay, slow_decay; /* log of what is left of a use of the first visit */
-	uint64_t visits;
-	double heat;            /* sum of what was seeded; 0: nothing */
-	uint64_t members;       /* of all visits together; that is where past goes on */
-	uint64_t start[VISITS]; /* of a visit's members among them; visit modulo VISITS */
+/* What the next visit counts for in a rate, and what it makes of the visits before it. */
+struct decay {
+	float share, step; /* step = log(1 - share) */
+	float sum; /* of the steps so far: log of what is left of a use of the first visit */
 };
+
+struct guess_layer {
+	struct decay decay[GUESS_RATES];
+	double heat; /* sum of what was seeded; 0: nothing */
+};
+
+static uint64_t visits_of(const struct guess *g, uint32_t layer)
+{
+	return g->past.layer[layer].visits;
+}
+
+/* For the next visit of this layer. */
+static void set_shares(struct guess *g, uint32_t layer)
+{
+	struct guess_layer *l = &g->layer[layer];
+	float before = (float)visits_of(g, layer) + (l->heat > 0 ? SEEDED_VISITS : 0);
+
+	for (int r = 0; r < GUESS_RATES; r++) {
+		float share = fmaxf(shares[r], 1 / (before + young));
+
+		if (share < l->decay[r].share || l->decay[r].share <= 0)
+			l->decay[r].step = logf(1 - share);
+		l->decay[r].share = share;
+	}
+}
 
 int guess_create(struct guess *g, uint32_t layers, uint32_t experts)
 {
-	uint32_t stride = (experts + GUESS_LANES - 1) / GUESS_LANES * GUESS_LANES;
+	uint32_t stride = whole_lanes(experts);
 	size_t n = (size_t)layers * stride;
+	int err;
 
 	*g = (struct guess){
 		.layers = layers, .experts = experts, .stride = stride, .open = GUESS_NO_LAYER
 	};
-	g->seen = calloc(n, sizeof(g->seen[0]));
-	g->past = calloc((size_t)layers * experts, PAST * sizeof(g->past[0]));
-	g->fast = calloc(n, sizeof(g->fast[0]));
-	g->slow = calloc(n, sizeof(g->slow[0]));
+	err = past_create(&g->past, layers, experts, stride);
+	for (int r = 0; r < GUESS_RATES; r++) {
+		g->rate[r] = calloc(n, sizeof(g->rate[r][0]));
+		if (!g->rate[r])
+			err = -ENOMEM;
+	}
 	g->echo = calloc(n, sizeof(g->echo[0]));
 	g->layer = calloc(layers, sizeof(g->layer[0]));
 	g->members = calloc(experts, sizeof(g->members[0]));
 	g->fresh = calloc(stride, sizeof(g->fresh[0]));
-	if (!g->seen || !g->past || !g->fast || !g->slow || !g->echo || !g->layer || !g->members ||
-	    !g->fresh)
+	g->taught = calloc(stride, sizeof(g->taught[0]));
+	g->teaches = calloc(stride, sizeof(g->teaches[0]));
+	if (err || !g->echo || !g->layer || !g->members || !g->fresh || !g->taught || !g->teaches)
 		return -ENOMEM;
+	for (uint32_t x = 0; x < experts; x++)
+		g->teaches[x] = 1;
+	for (uint32_t l = 0; l < layers; l++)
+		set_shares(g, l);
 	memcpy(g->weight, start_weight, sizeof(g->weight));
 	for (int k = 0; k < GUESS_INPUTS; k++)
 		g->slope2[k] = 1;
-	for (int bits = 0; bits < 256; bits++) {
-		float rate = no_use;
-
-		for (int v = 0; v < 8; v++)
-			rate += (float)(bits >> v & 1) / (float)(2 << v);
-		g->recent[bits] = logf(rate);
-	}
-	for (int k = 0; k < GUESS_CHANCES; k++)
-		g->chance[k] = 1 / (1 + expf(GUESS_MOST_ODDS - (float)k / GUESS_ODDS_STEPS));
 	return 0;
 }
 
 void guess_destroy(struct guess *g)
 {
-	free(g->seen);
-	free(g->past);
-	free(g->fast);
-	free(g->slow);
+	past_destroy(&g->past);
+	for (int r = 0; r < GUESS_RATES; r++)
+		free(g->rate[r]);
 	free(g->echo);
 	free(g->layer);
 	free(g->members);
 	free(g->fresh);
+	free(g->taught);
+	free(g->teaches);
 }
 
 bool guess_knows(const struct guess *g, uint32_t layer)
 {
-	return g->layer[layer].visits || g->layer[layer].heat > 0;
-}
-
-/* fmaxf() without its care for NaN, which there is none of. */
-static inline float larger(float a, float b)
-{
-	return a > b ? a : b;
-}
-
-/* Natural logarithm of a normal positive number, within 0.007. */
-static inline float quick_log(float x)
-{
-	union {
-		float f;
-		int32_t i;
-	} u = { x }, m;
-
-	m.i = (u.i & 0x7fffff) | 0x3f800000;
-	return 0.6931472f *
-	       ((float)((u.i >> 23) - 127) + (2 - m.f * (1.0f / 3)) * m.f - 1.6633333f);
-}
-
-/* What a visit counts for in the rates of its layer. */
-static float share_of(const struct guess_layer *l, float share)
-{
-	float before = (float)l->visits + (l->heat > 0 ? SEEDED_VISITS : 0);
-
-	return fmaxf(share, 1 / (before + young));
+	return visits_of(g, layer) || g->layer[layer].heat > 0;
 }
 
 void guess_use(struct guess *g, uint32_t layer, uint32_t expert)
@@ -139,98 +135,9 @@ void guess_use(struct guess *g, uint32_t layer, uint32_t expert)
 	g->members[g->n++] = expert;
 }
 
-/* An earlier visit that is like the open one. */
-struct alike {
-	uint32_t ago; /* visits: bit in seen */
-	float closeness;
-};
-
-static inline uint64_t start_of(const struct guess_layer *l, uint64_t visit)
-{
-	return l->start[visit % VISITS];
-}
-
-/* Finds them among the last VISITS visits. The third power is made of the sizes of the two sets
- * and of what they have in common. */
-static uint32_t find_alike(const struct guess *g, struct alike found[VISITS])
-{
-	const uint64_t *seen = g->seen + (size_t)g->open * g->stride;
-	const struct guess_layer *l = &g->layer[g->open];
-	uint32_t common[VISITS] = { 0 }, most = 0, n = 0;
-	float here = (float)g->n;
-
-	for (uint32_t k = 0; k < g->n; k++)
-		for (uint64_t bits = seen[g->members[k]]; bits; bits &= bits - 1)
-			common[__builtin_ctzll(bits)]++;
-	for (uint32_t v = 0; v < VISITS; v++)
-		if (common[v] > most)
-			most = common[v];
-	for (uint32_t v = 0; v < VISITS && most; v++) {
-		uint64_t visit = l->visits - 1 - v;
-		float both = (float)common[v], there;
-
-		/* Weaker ones by far are only noise. */
-		if (3 * common[v] < most)
-			continue;
-		there = (float)((v ? start_of(l, visit + 1) : l->members) - start_of(l, visit));
-		found[n].ago = v;
-		found[n++].closeness = both * both * both / (here * there * larger(here, there));
-	}
-	return n;
-}
-
-/* Adds what an earlier visit says to those that came in the visit after it: for the last one that
- * is the open visit itself. */
-static float add_successors(struct guess *g, const struct alike *a)
-{
-	const struct guess_layer *l = &g->layer[g->open];
-	uint32_t room = PAST * g->experts, at, n;
-	const uint16_t *past = g->past + (size_t)g->open * room;
-	uint64_t visit = l->visits - a->ago, from, to;
-
-	if (a->ago == 0) {
-		for (uint32_t k = 0; k < g->n; k++)
-			g->fresh[g->members[k]] += a->closeness;
-		return a->closeness;
-	}
-	assert(room);
-	from = start_of(l, visit);
-	to = a->ago == 1 ? l->members : start_of(l, visit + 1);
-	if (l->members - from > room)
-		return 0; /* overwritten by large sets since */
-	at = (uint32_t)(from % room);
-	n = (uint32_t)(to - from);
-	for (uint32_t k = 0; k < n; k++) {
-		g->fresh[past[at]] += a->closeness;
-		if (++at == room)
-			at = 0;
-	}
-	return a->closeness;
-}
-
-/* Fills fresh: what came after the sets that the members are like. */
-static void listen(struct guess *g)
-{
-	struct alike alike[VISITS];
-	uint32_t n = find_alike(g, alike);
-	float sum = mean_weight, scale, mean = mean_weight * (float)g->n / (float)g->experts;
-	float *fresh = g->fresh;
-
-	memset(fresh, 0, g->stride * sizeof(fresh[0]));
-	for (uint32_t k = 0; k < n; k++)
-		sum += add_successors(g, &alike[k]);
-	scale = 1 / sum;
-	for (size_t x = 0; x < g->stride; x += GUESS_LANES)
-		for (size_t k = 0; k < GUESS_LANES; k++)
-			fresh[x + k] = quick_log((fresh[x + k] + mean) * scale);
-	g->fresh_n = g->n;
-}
-
 uint32_t guess_last_size(const struct guess *g, uint32_t layer)
 {
-	const struct guess_layer *l = &g->layer[layer];
-
-	return l->visits ? (uint32_t)(l->members - start_of(l, l->visits - 1)) : 0;
+	return past_last_size(&g->past, layer);
 }
 
 /* Before anything of a layer was seen, all its experts are alike, or as they were seeded. */
@@ -240,14 +147,16 @@ static void start_rates(struct guess *g)
 	size_t base = (size_t)g->open * g->stride;
 	float mean = (float)g->n / (float)g->experts;
 
-	if (l->visits)
+	if (visits_of(g, g->open))
 		return;
 	for (uint32_t x = 0; x < g->experts; x++) {
 		float rate = mean;
 
 		if (l->heat > 0)
 			rate = fminf(0.9f, (float)(g->n * (g->echo[base + x] / l->heat)));
-		g->fast[base + x] = g->slow[base + x] = logf(fmaxf(rate, mean / 10));
+		rate = logf(fmaxf(rate, mean / 10));
+		for (int r = 0; r < GUESS_RATES; r++)
+			g->rate[r][base + x] = rate;
 	}
 }
 
@@ -256,71 +165,93 @@ bool guess_preview(struct guess *g)
 	if (g->open == GUESS_NO_LAYER || g->fresh_n == g->n)
 		return false;
 	start_rates(g);
-	listen(g);
+	past_listen(&g->past, g->open, g->members, g->n, g->fresh);
+	g->fresh_n = g->n;
 	return true;
 }
 
-/* Where the inputs of a layer's experts are. */
+/* Where the inputs of a layer's experts are, and what they are weighed with. */
 struct view {
-	const uint64_t *seen;
-	const float *fast, *slow, *echo;
-	float fast_decay, slow_decay;
-	int later,
-		earlier; /* visits that are not yet in seen, and that are in it and must not be */
+	const float *recent, *fast, *slow, *echo;
+	float recent_sum, fast_sum, slow_sum;
+	float w[GUESS_INPUTS];
 };
 
 /* As of the last visit that was closed. */
-static struct view view_closed(const struct guess *g, uint32_t layer)
+static inline struct view view_closed(const struct guess *g, uint32_t layer)
 {
-	const struct guess_layer *l = &g->layer[layer];
+	const struct decay *d = g->layer[layer].decay;
 	size_t base = (size_t)layer * g->stride;
-
-	return (struct view){
-		.seen = g->seen + base,
-		.fast = g->fast + base,
-		.slow = g->slow + base,
+	struct view v = {
+		.recent = g->rate[GUESS_RECENT] + base,
+		.fast = g->rate[GUESS_FAST] + base,
+		.slow = g->rate[GUESS_SLOW] + base,
 		.echo = g->echo + base,
-		.fast_decay = l->fast_decay,
-		.slow_decay = l->slow_decay,
+		.recent_sum = d[GUESS_RECENT].sum,
+		.fast_sum = d[GUESS_FAST].sum,
+		.slow_sum = d[GUESS_SLOW].sum,
 	};
+
+	memcpy(v.w, g->weight, sizeof(v.w));
+	return v;
 }
 
 /* As if the open visit, if it is of this layer, were closed and this expert not in it. */
-static struct view view_now(const struct guess *g, uint32_t layer)
+static inline struct view view_now(const struct guess *g, uint32_t layer)
 {
-	const struct guess_layer *l = &g->layer[layer];
+	const struct decay *d = g->layer[layer].decay;
 	struct view v = view_closed(g, layer);
 
 	if (layer == g->open) {
 		v.echo = g->fresh;
-		v.fast_decay += logf(1 - share_of(l, fast_share));
-		v.slow_decay += logf(1 - share_of(l, slow_share));
-		v.later = 1;
+		v.recent_sum += d[GUESS_RECENT].step;
+		v.fast_sum += d[GUESS_FAST].step;
+		v.slow_sum += d[GUESS_SLOW].step;
 	}
 	return v;
 }
 
-static inline void inputs_of(const struct guess *g, const struct view *v, uint32_t x,
-			     float in[GUESS_INPUTS])
-{
-	unsigned seen = (unsigned)(v->seen[x] << v->later >> v->earlier) & 0xff;
+/* The inputs of some experts in a row. */
+struct inputs {
+	lanes recent, fast, slow, echo;
+	lane_bits last; /* all bits set, or none */
+};
 
-	in[GUESS_BIAS] = 1;
-	in[GUESS_RECENT] = g->recent[seen];
-	in[GUESS_FAST] = larger(v->fast[x] + v->fast_decay, least_log);
-	in[GUESS_SLOW] = larger(v->slow[x] + v->slow_decay, least_log);
-	in[GUESS_ECHO] = v->echo[x];
-	in[GUESS_LAST] = (float)(seen & 1);
+static inline lanes rate_of(lanes rate)
+{
+	return lanes_larger(rate, lanes_all(least_rate));
 }
 
-static inline float odds_of(const struct guess *g, const float in[GUESS_INPUTS])
+static inline struct inputs inputs_of(const struct view *v, size_t x)
 {
-	const float *w = g->weight;
+	struct inputs in = { .recent = rate_of(lanes_load(v->recent + x) + v->recent_sum),
+			     .fast = rate_of(lanes_load(v->fast + x) + v->fast_sum),
+			     .slow = rate_of(lanes_load(v->slow + x) + v->slow_sum),
+			     .echo = lanes_load(v->echo + x) };
 
-	/* No loop: a compiler that does not unroll one sends each input through memory. */
-	return w[GUESS_BIAS] * in[GUESS_BIAS] + w[GUESS_RECENT] * in[GUESS_RECENT] +
-	       w[GUESS_FAST] * in[GUESS_FAST] + w[GUESS_SLOW] * in[GUESS_SLOW] +
-	       w[GUESS_ECHO] * in[GUESS_ECHO] + w[GUESS_LAST] * in[GUESS_LAST];
+	in.last = in.recent > half;
+	return in;
+}
+
+static inline lanes odds_of(const struct view *v, const struct inputs *in)
+{
+	return v->w[GUESS_BIAS] + v->w[GUESS_RECENT] * in->recent + v->w[GUESS_FAST] * in->fast +
+	       v->w[GUESS_SLOW] * in->slow + v->w[GUESS_ECHO] * in->echo +
+	       lanes_choose(in->last, lanes_all(v->w[GUESS_LAST]), lanes_all(0));
+}
+
+void guess_inputs(const struct guess *g, uint32_t layer, uint32_t expert, float in[GUESS_INPUTS])
+{
+	struct view v = view_now(g, layer);
+	struct inputs all = inputs_of(&v, expert / LANES * LANES);
+	uint32_t k = expert % LANES;
+
+	in[GUESS_RECENT] = all.recent[k];
+	in[GUESS_FAST] = all.fast[k];
+	in[GUESS_SLOW] = all.slow[k];
+	in[GUESS_ECHO] = all.echo[k];
+	in[GUESS_LAST] = all.last[k] ? 1 : 0;
+	in[GUESS_BIAS] = 1;
 }
 
 /* Of a layer that was seeded and not yet visited; one expert in sixteen is what models choose. */
@@ -331,169 +262,176 @@ static float seeded_odds(const struct guess *g, uint32_t layer, uint32_t x)
 	if (heat <= 0)
 		return 0;
 	heat = g->echo[(size_t)layer * g->stride + x] / heat;
-	return fmaxf(logf((float)heat * (float)g->experts / 16), least_log);
+	return fmaxf(logf((float)heat * (float)g->experts / 16), least_rate);
 }
 
 static bool only_seeded(const struct guess *g, uint32_t layer)
 {
-	return g->layer[layer].visits == 0 && layer != g->open;
+	return visits_of(g, layer) == 0 && layer != g->open;
 }
 
-void guess_inputs(const struct guess *g, uint32_t layer, uint32_t expert, float in[GUESS_INPUTS])
+void guess_layer_log_odds(const struct guess *g, uint32_t layer, const float *plus, float *odds)
 {
 	struct view v = view_now(g, layer);
+	uint32_t stride = g->stride;
 
-	inputs_of(g, &v, expert, in);
-}
-
-/* odds_of() for some experts in a row. */
-static inline void odds_of_lanes(const struct guess *g, const struct view *v, uint32_t x,
-				 float *restrict odds)
-{
-	const float *restrict fast = v->fast + x, *restrict slow = v->slow + x;
-	const float *restrict echo = v->echo + x, *w = g->weight;
-	float last[GUESS_LANES], fast_decay = v->fast_decay, slow_decay = v->slow_decay;
-
-	for (size_t k = 0; k < GUESS_LANES; k++) {
-		unsigned seen = (unsigned)(v->seen[x + k] << v->later >> v->earlier) & 0xff;
-
-		odds[k] = g->recent[seen];
-		last[k] = (float)(seen & 1);
+	if (only_seeded(g, layer)) {
+		for (uint32_t x = 0; x < stride; x++)
+			odds[x] = seeded_odds(g, layer, x) + plus[x];
+		return;
 	}
-	for (size_t k = 0; k < GUESS_LANES; k++)
-		odds[k] = w[GUESS_BIAS] + w[GUESS_RECENT] * odds[k] +
-			  w[GUESS_FAST] * larger(fast[k] + fast_decay, least_log) +
-			  w[GUESS_SLOW] * larger(slow[k] + slow_decay, least_log) +
-			  w[GUESS_ECHO] * echo[k] + w[GUESS_LAST] * last[k];
-}
+	for (size_t x = 0; x < stride; x += LANES) {
+		struct inputs in = inputs_of(&v, x);
 
-void guess_layer_log_odds(const struct guess *g, uint32_t layer, float *odds)
-{
-	bool seeded = only_seeded(g, layer);
-	struct view v = view_now(g, layer);
-
-	for (uint32_t x = 0; x < g->stride && seeded; x++)
-		odds[x] = seeded_odds(g, layer, x);
-	for (uint32_t x = 0; x < g->stride && !seeded; x += GUESS_LANES)
-		odds_of_lanes(g, &v, x, odds + x);
+		lanes_store(odds + x, odds_of(&v, &in) + lanes_load(plus + x));
+	}
 }
 
 float guess_log_odds(const struct guess *g, uint32_t layer, uint32_t expert)
 {
-	float in[GUESS_INPUTS];
+	struct view v = view_now(g, layer);
+	struct inputs in;
 
 	if (only_seeded(g, layer))
 		return seeded_odds(g, layer, expert);
-	guess_inputs(g, layer, expert, in);
-	return odds_of(g, in);
+	in = inputs_of(&v, expert / LANES * LANES);
+	return odds_of(&v, &in)[expert % LANES];
+}
+
+/* Rates with one use more. */
+static inline lanes with_use(lanes rate, float share)
+{
+	return lanes_log(lanes_exp(rate) + share);
 }
 
 float guess_member_log_odds(const struct guess *g, uint32_t expert)
 {
-	const struct guess_layer *l = &g->layer[g->open];
+	const struct decay *d = g->layer[g->open].decay;
 	struct view v = view_now(g, g->open);
-	float in[GUESS_INPUTS];
+	struct inputs in = inputs_of(&v, expert / LANES * LANES);
 
-	inputs_of(g, &v, expert, in);
-	in[GUESS_RECENT] = g->recent[(v.seen[expert] << 1 | 1) & 0xff];
-	in[GUESS_FAST] = logf(expf(in[GUESS_FAST]) + share_of(l, fast_share));
-	in[GUESS_SLOW] = logf(expf(in[GUESS_SLOW]) + share_of(l, slow_share));
-	in[GUESS_LAST] = 1;
-	return odds_of(g, in);
+	in.recent = with_use(in.recent, d[GUESS_RECENT].share);
+	in.fast = with_use(in.fast, d[GUESS_FAST].share);
+	in.slow = with_use(in.slow, d[GUESS_SLOW].share);
+	in.last = in.recent > half;
+	return odds_of(&v, &in)[expert % LANES];
 }
 
-static float chance_of(const struct guess *g, float odds)
-{
-	odds = -larger(-larger(odds, -GUESS_MOST_ODDS), -GUESS_MOST_ODDS);
-	return g->chance[(int)((odds + GUESS_MOST_ODDS) * GUESS_ODDS_STEPS + 0.5f)];
-}
-
-/* One step of the regression. The open visit is in seen already, and in nothing else. */
-static void learn(struct guess *g)
+/* Those that teach at this visit: experts from *x to *end, whole lanes. Returns how many. */
+static uint32_t choose_teachers(const struct guess *g, uint32_t *x, uint32_t *end)
 {
 	bool eager = g->visits < EAGER_VISITS || g->experts < TEACHERS;
-	uint32_t stride = eager ? 1 : g->experts / TEACHERS;
-	struct view v = view_closed(g, g->open);
-	float slope[GUESS_INPUTS] = { 0 };
+	uint32_t parts = eager ? 1 : g->experts / TEACHERS;
+	uint32_t size = whole_lanes((g->experts + parts - 1) / parts);
 
-	v.earlier = 1;
-	for (uint32_t x = (uint32_t)(g->visits % stride); x < g->experts; x += stride) {
-		float in[GUESS_INPUTS], error;
+	*x = (uint32_t)(g->visits % parts) * size;
+	*end = *x + size < g->stride ? *x + size : g->stride;
+	return (*end < g->experts ? *end : g->experts) - *x;
+}
 
-		inputs_of(g, &v, x, in);
-		error = (float)(v.seen[x] & 1) - chance_of(g, odds_of(g, in));
-		slope[GUESS_BIAS] += error * in[GUESS_BIAS];
-		slope[GUESS_RECENT] += error * in[GUESS_RECENT];
-		slope[GUESS_FAST] += error * in[GUESS_FAST];
-		slope[GUESS_SLOW] += error * in[GUESS_SLOW];
-		slope[GUESS_ECHO] += error * in[GUESS_ECHO];
-		slope[GUESS_LAST] += error * in[GUESS_LAST];
+/* The slope of the error by each weight, summed up over the experts from x to end. */
+static void find_slope(const struct guess *g, const struct view *v, uint32_t x, uint32_t end,
+		       float slope[GUESS_INPUTS])
+{
+	lanes recent = lanes_all(0), fast = recent, slow = recent, echo = recent, last = recent;
+	lanes bias = recent, most = lanes_all(most_odds);
+
+	for (; x < end; x += LANES) {
+		struct inputs in = inputs_of(v, x);
+		lanes odds = lanes_larger(-most, lanes_smaller(most, odds_of(v, &in)));
+		lanes error = (lanes_load(g->taught + x) - lanes_chance(odds)) *
+			      lanes_load(g->teaches + x);
+
+		recent += error * in.recent;
+		fast += error * in.fast;
+		slow += error * in.slow;
+		echo += error * in.echo;
+		last += lanes_choose(in.last, error, lanes_all(0));
+		bias += error;
 	}
+	slope[GUESS_RECENT] = lanes_sum(recent);
+	slope[GUESS_FAST] = lanes_sum(fast);
+	slope[GUESS_SLOW] = lanes_sum(slow);
+	slope[GUESS_ECHO] = lanes_sum(echo);
+	slope[GUESS_LAST] = lanes_sum(last);
+	slope[GUESS_BIAS] = lanes_sum(bias);
+}
+
+/* One step of the regression. */
+static void learn(struct guess *g)
+{
+	struct view v = view_closed(g, g->open);
+	float slope[GUESS_INPUTS], scale;
+	uint32_t x, end, teachers = choose_teachers(g, &x, &end);
+
+	scale = sqrtf((float)g->experts) / (float)teachers;
+	for (uint32_t k = 0; k < g->n; k++)
+		g->taught[g->members[k]] = 1;
+	find_slope(g, &v, x, end, slope);
+	for (uint32_t k = 0; k < g->n; k++)
+		g->taught[g->members[k]] = 0;
 	for (int k = 0; k < GUESS_INPUTS; k++) {
-		float s = slope[k] * (float)stride / sqrtf((float)g->experts), *w = &g->weight[k];
+		float s = slope[k] * scale, *w = &g->weight[k];
 
 		g->slope2[k] = slope_memory * g->slope2[k] + s * s;
 		*w += learning_rate * s / sqrtf(g->slope2[k]);
-		*w = fminf(fmaxf(*w, -most_weight), most_weight);
+		*w = *w < -most_weight ? -most_weight : *w > most_weight ? most_weight : *w;
 	}
 }
 
-/* Decays a layer's rates by one visit and adds those that were chosen. */
-static void add_use(const struct guess *g, float *rate, float *decay, float share)
+/* Adds a use to the rates of four experts, which may be the same ones. */
+static inline void add_to_lanes(float *rate, const struct decay *d, uint32_t a, uint32_t b,
+				uint32_t c, uint32_t e)
 {
-	*decay += logf(1 - share);
-	for (uint32_t k = 0; k < g->n; k++) {
-		float *r = &rate[g->members[k]];
+	lanes r = { rate[a], rate[b], rate[c], rate[e] };
 
-		*r = logf(expf(*r + *decay) + share) - *decay;
-	}
-	if (*decay > rebase_below)
-		return;
-	for (uint32_t x = 0; x < g->experts; x++)
-		rate[x] += *decay;
-	*decay = 0;
+	r = with_use(rate_of(r + d->sum), d->share) - d->sum;
+	rate[a] = r[0];
+	rate[b] = r[1];
+	rate[c] = r[2];
+	rate[e] = r[3];
 }
 
-static void remember(struct guess *g, struct guess_layer *l)
+/* Decays the open layer's rates by its visit and adds those that were chosen. */
+static void add_uses(struct guess *g)
 {
-	uint32_t room = PAST * g->experts, at;
-	uint16_t *past = g->past + (size_t)g->open * room;
+	struct decay *d = g->layer[g->open].decay;
+	size_t base = (size_t)g->open * g->stride;
+	const uint32_t *m = g->members;
+	uint32_t last = g->n - 1;
 
-	assert(room);
-	at = (uint32_t)(l->members % room);
-	l->start[l->visits % VISITS] = l->members;
-	for (uint32_t k = 0; k < g->n; k++) {
-		past[at] = (uint16_t)g->members[k];
-		if (++at == room)
-			at = 0;
+	for (int r = 0; r < GUESS_RATES; r++)
+		d[r].sum += d[r].step;
+	for (uint32_t k = 0; k < g->n; k += LANES) {
+		uint32_t a = m[k], b = m[k + 1 < last ? k + 1 : last];
+		uint32_t c = m[k + 2 < last ? k + 2 : last], e = m[k + 3 < last ? k + 3 : last];
+
+		for (int r = 0; r < GUESS_RATES; r++)
+			add_to_lanes(g->rate[r] + base, &d[r], a, b, c, e);
 	}
-	l->members += g->n;
-	l->visits++;
+	for (int r = 0; r < GUESS_RATES; r++) {
+		if (d[r].sum > rebase_below)
+			continue;
+		for (uint32_t x = 0; x < g->experts; x++)
+			g->rate[r][base + x] += d[r].sum;
+		d[r].sum = 0;
+	}
 }
 
 void guess_close(struct guess *g)
 {
-	struct guess_layer *l;
-	uint64_t *seen;
 	size_t base;
 
 	if (g->open == GUESS_NO_LAYER)
 		return;
-	l = &g->layer[g->open];
 	base = (size_t)g->open * g->stride;
-	seen = g->seen + base;
 	guess_preview(g);
-	for (size_t x = 0; x < g->stride; x += GUESS_LANES)
-		for (size_t k = 0; k < GUESS_LANES; k++)
-			seen[x + k] <<= 1;
-	for (uint32_t k = 0; k < g->n; k++)
-		seen[g->members[k]] |= 1;
-	if (l->visits)
+	if (visits_of(g, g->open))
 		learn(g);
-	add_use(g, g->fast + base, &l->fast_decay, share_of(l, fast_share));
-	add_use(g, g->slow + base, &l->slow_decay, share_of(l, slow_share));
+	add_uses(g);
 	memcpy(g->echo + base, g->fresh, g->stride * sizeof(g->echo[0]));
-	remember(g, l);
+	past_add(&g->past, g->open, g->members, g->n);
+	set_shares(g, g->open);
 	g->visits++;
 	g->open = GUESS_NO_LAYER;
 }
@@ -502,8 +440,9 @@ void guess_seed(struct guess *g, uint32_t layer, uint32_t expert, double heat)
 {
 	struct guess_layer *l = &g->layer[layer];
 
-	if (l->visits || layer == g->open)
+	if (visits_of(g, layer) || layer == g->open)
 		return;
 	g->echo[(size_t)layer * g->stride + expert] += (float)heat;
 	l->heat += heat;
+	set_shares(g, layer);
 }

@@ -239,11 +239,11 @@ void cp_event(struct cp_cache *c, uint64_t now, const struct cp_use *uses, size_
 
 void cp_open(struct cp_cache *c, uint64_t now, struct cp_use use)
 {
-	uint32_t i;
+	uint32_t i, layer_start = (use.key >> 16) * c->experts;
 
 	if (!index_of(c, use.key, &i))
 		return;
-	if (c->first_member != CP_NONE && c->first_member / c->experts == i / c->experts &&
+	if (c->first_member != CP_NONE && c->first_member - layer_start < c->experts &&
 	    !c->entry[i].member)
 		cp_join(c, now, &use, 1);
 	else

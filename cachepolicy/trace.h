@@ -5,12 +5,13 @@
  * callers'.
  *
  *	expertfs-trace 1 16 64          version, layers, experts a layer: the first line
- *	size 3 3059712                  an expert of layer 3 has so many bytes; for each layer, or 1
+ *	size 3 3059712                  an expert of layer 3 has so many bytes
  *	1718 3 17 4*12 60               time, layer, the experts: 12 tokens chose 4, one the others
  *	# anything                      a comment, anywhere; so is an empty line
  *
  * Times are microseconds of any monotonic clock and do not decrease. Numbers are decimal; words
- * are separated by one or more spaces or tabs. Sizes come before the first event.
+ * are separated by one or more spaces or tabs. Sizes come before the first event; a layer without one
+ * has no experts, but if no layer has one, all experts count as one byte.
  */
 #ifndef CACHEPOLICY_TRACE_H
 #define CACHEPOLICY_TRACE_H

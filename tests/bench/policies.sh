@@ -8,6 +8,7 @@
 #	policies.sh tune P,P,...       mean hit rates on the first and on the second halves of the traces:
 #	                               choose parameters by the first, report the second
 #	policies.sh kinds [P,P,...]    made-up traffic: flat, skewed, drifting, repeating, after a prompt
+#	policies.sh readers [P,P,...]  several readers at once: parts of each trace, layer by layer by turns
 #
 # BUILD is where cachesim is (build).
 set -euo pipefail
@@ -63,12 +64,12 @@ means()
 case ${1:-} in
 table)
 	shift
-	[ $# -gt 0 ] || set -- "$root"/tests/data/traces/*.csv "$root"/tests/data/traces/*.jsonl
+	[ $# -gt 0 ] || set -- "$root"/tests/data/traces/*.{csv,jsonl,trace}
 	"$cachesim" --policy all,quota:lfu,belady --csv "$work/csv" "$@" >/dev/null
 	table "$work/csv"
 	;;
 tune)
-	for trace in "$root"/tests/data/traces/*.csv "$root"/tests/data/traces/*.jsonl; do
+	for trace in "$root"/tests/data/traces/*.{csv,jsonl,trace}; do
 		name=${trace##*/}
 		awk -v from=0 -v to=0.5 -f "$here/halves.awk" "$trace" "$trace" >"$work/first.$name"
 		awk -v from=0.5 -v to=2 -f "$here/halves.awk" "$trace" "$trace" >"$work/second.$name"
@@ -88,8 +89,31 @@ kinds)
 		--synthetic qwen3-30b:prompt=1000 >/dev/null
 	table "$work/csv"
 	;;
+readers)
+	for trace in "$root"/tests/data/traces/*.{csv,jsonl,trace}; do
+		"$cachesim" --policy lru --capacity 10% --save "$work/own" "$trace" >/dev/null
+		for readers in 2 4; do
+			# Each begins a share of a round after the one before. Times are of no account.
+			awk -v readers=$readers '
+				/^expertfs-trace/ { layers = $3 }
+				!/^[0-9]/         { print; next }
+				{ sub(/^[0-9]+ /, ""); event[n++] = $0 }
+				END {
+					part = int(n / readers)
+					for (k = 0; k < part + layers; k++)
+						for (r = 0; r < readers; r++) {
+							at = k - int(r * layers / readers)
+							if (at >= 0 && at < part)
+								print 0, event[r * part + at]
+						}
+				}' "$work/own" >"$work/$readers readers of ${trace##*/}"
+		done
+	done
+	"$cachesim" --policy "${2:-all,quota:lfu,belady}" --csv "$work/csv" "$work"/*readers* >/dev/null
+	table "$work/csv"
+	;;
 *)
-	sed -n '5,11s/^#//p' "$0" >&2
+	sed -n '5,12s/^#//p' "$0" >&2
 	exit 2
 	;;
 esac

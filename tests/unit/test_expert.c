@@ -9,6 +9,8 @@
 #include <ctype.h>
 #include <jansson.h>
 
+#include "cachepolicy/trace.h"
+
 /* -- random operations ------------------------------------------------------------------------ */
 
 enum { MOST = 4 * 21, OPERATIONS = 1000000 };
@@ -332,7 +334,7 @@ static void declining(void **state)
 
 /* -- traces ----------------------------------------------------------------------------------- */
 
-enum { EVENTS_MAX = 16000, SET_MAX = 16 };
+enum { EVENTS_MAX = 16000, SET_MAX = 64 };
 
 struct trace {
 	uint32_t layers, experts, n;
@@ -403,6 +405,22 @@ static void read_csv(struct trace *t, FILE *f)
 	}
 }
 
+static void read_own(struct trace *t, FILE *f)
+{
+	struct cp_trace_line l;
+	struct cp_use uses[SET_MAX];
+	char line[512];
+
+	while (fgets(line, sizeof(line), f)) {
+		line[strcspn(line, "\n")] = '\0';
+		assert_int_equal(cp_trace_parse(line, uses, SET_MAX, &l), 0);
+		if (l.kind == CP_TRACE_SIZE && l.layer < COUNT(t->bytes))
+			t->bytes[l.layer] = l.bytes;
+		for (size_t k = 0; l.kind == CP_TRACE_EVENT && k < l.n; k++)
+			add(t, k == 0, uses[k].key >> 16, uses[k].key & 0xffff);
+	}
+}
+
 static struct trace *read_trace(const char *name, uint32_t experts)
 {
 	struct trace *t = calloc(1, sizeof(*t));
@@ -413,6 +431,8 @@ static struct trace *read_trace(const char *name, uint32_t experts)
 		t->bytes[l] = 1;
 	if (strstr(name, ".csv"))
 		read_csv(t, f);
+	else if (strstr(name, ".trace"))
+		read_own(t, f);
 	else
 		read_json(t, f);
 	fclose(f);
@@ -461,7 +481,9 @@ static double replay(const struct trace *t, const char *spec, double percent, bo
 }
 
 /* What it reached when this was written, less 0.4 for compilers that round in another way; and at
- * no point less than 0.5 below LRU, LFU with aging and LFRU. */
+ * no point less than 0.5 below LRU, LFU with aging and LFRU. Piecemeal it has to keep the experts of
+ * the running layer, which of all would be the first to go, since it does not know who comes: that
+ * counts where layers are few (0.9 on the last trace, which has five; 0.4 on the others). */
 static void traces(void **state)
 {
 	static const struct {
@@ -481,6 +503,11 @@ static void traces(void **state)
 		  128,
 		  { 2, 5, 10, 20, 40, 60 },
 		  { 30.9, 45.9, 60.5, 75.8, 89.0, 91.2 } },
+		/* Without the layer that was never asked for. */
+		{ "tale-moe.trace",
+		  64,
+		  { 2, 5, 10, 20, 40, 60 },
+		  { 1.5, 7.9, 14.6, 27.3, 49.6, 69.2 } },
 	};
 	static const char *const others[] = { "lru", "lfu", "lfru" };
 
@@ -498,7 +525,7 @@ static void traces(void **state)
 				fail_msg("%s at %g %%: %.2f %%, was %.2f %%", known[k].name,
 					 known[k].percent[p], rate, known[k].floor[p]);
 			assert_true(replay(t, "expert", known[k].percent[p], true, &same) >
-				    rate - 0.6);
+				    rate - 1.1);
 			for (size_t o = 0; o < COUNT(others); o++)
 				assert_true(rate > replay(t, others[o], known[k].percent[p], false,
 							  &same) -
@@ -506,6 +533,65 @@ static void traces(void **state)
 		}
 		free(t);
 	}
+}
+
+/* Two readers at once, half a round apart, each with a half of the trace. */
+static struct trace *two_readers(const struct trace *t)
+{
+	struct trace *both = malloc(sizeof(*both));
+	uint32_t half = t->n / 2, later = t->layers / 2;
+
+	assert_non_null(both);
+	*both = *t;
+	both->n = 0;
+	for (uint32_t k = 0; k < half + later; k++) {
+		if (k < half)
+			both->event[both->n++] = t->event[k];
+		if (k >= later)
+			both->event[both->n++] = t->event[half + k - later];
+	}
+	return both;
+}
+
+/* Layers come by turns then, and during the one's prompt the same ones again and again. */
+static void readers(void **state)
+{
+	static const struct {
+		const char *name;
+		uint32_t experts;
+	} known[] = { { "olmoe-1b-7b.jsonl", 64 },
+		      { "gpt-oss-120b.csv", 128 },
+		      { "qwen3-30b-a3b.csv", 128 },
+		      { "tale-moe.trace", 64 } };
+	static const char *const others[] = { "lru", "lfu", "lfru", "clock", "arc" };
+	static const double percent[] = { 2, 5, 10, 20 };
+	double sum = 0;
+	int points = 0;
+
+	(void)state;
+	for (size_t k = 0; k < COUNT(known); k++) {
+		struct trace *t = read_trace(known[k].name, known[k].experts);
+		struct trace *both = two_readers(t);
+
+		for (size_t p = 0; p < COUNT(percent); p++) {
+			double rate, best = 0;
+			uint64_t digest;
+
+			rate = replay(both, "expert", percent[p], false, &digest);
+			for (size_t o = 0; o < COUNT(others); o++)
+				best = fmax(best,
+					    replay(both, others[o], percent[p], false, &digest));
+			if (rate < best - 0.5)
+				fail_msg("%s at %g %%: %.2f %%, another %.2f %%", known[k].name,
+					 percent[p], rate, best);
+			sum += rate - best;
+			points++;
+		}
+		free(both);
+		free(t);
+	}
+	/* It was 3.2 better in the mean when this was written. */
+	assert_true(sum / points > 2.5);
 }
 
 int main(void)
@@ -518,6 +604,7 @@ int main(void)
 		cmocka_unit_test(seeds),
 		cmocka_unit_test(declining),
 		cmocka_unit_test(traces),
+		cmocka_unit_test(readers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

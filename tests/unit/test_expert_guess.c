@@ -7,13 +7,16 @@
 #include "tests/unit/policy_model.h"
 
 #include "cachepolicy/expert_guess.h"
+#include "cachepolicy/expert_lanes.h"
 
 enum { MOST = 80, LAYERS = 3, PAST = 64 };
 
 struct layer {
 	double visits, heat_sum;
-	double heat[MOST], fast[MOST], slow[MOST], echo[MOST];
+	double heat[MOST], rate[GUESS_RATES][MOST], echo[MOST];
 	bool set[PAST + 1][MOST]; /* [0]: the last visit */
+	long start[PAST + 1];     /* of each visit's members in the ring */
+	long end;
 };
 
 struct slow_guess {
@@ -34,7 +37,7 @@ static int size_of(const struct slow_guess *s, const bool *set)
 
 static void slow_create(struct slow_guess *s, int layers, int experts)
 {
-	static const double start[GUESS_INPUTS] = { 0, 0.15, 0.1, 0.25, 0.45, 0.2 };
+	static const double start[GUESS_INPUTS] = { 0.15, 0.1, 0.25, 0.45, 0.2, 0 };
 
 	memset(s, 0, sizeof(*s));
 	s->layers = layers;
@@ -45,19 +48,13 @@ static void slow_create(struct slow_guess *s, int layers, int experts)
 	}
 }
 
-static void slow_inputs(const struct slow_guess *s, const struct layer *l, int x, double *in)
+static void slow_inputs(const struct layer *l, int x, double *in)
 {
-	double recent = 1.0 / 512;
-
-	for (int v = 0; v < 8; v++)
-		recent += l->set[v][x] ? pow(0.5, v + 1) : 0;
-	in[GUESS_BIAS] = 1;
-	in[GUESS_RECENT] = log(recent);
-	in[GUESS_FAST] = fmax(log(l->fast[x]), -7);
-	in[GUESS_SLOW] = fmax(log(l->slow[x]), -7);
+	for (int r = 0; r < GUESS_RATES; r++)
+		in[r] = fmax(log(l->rate[r][x]), -7);
 	in[GUESS_ECHO] = l->echo[x];
 	in[GUESS_LAST] = l->set[0][x];
-	(void)s;
+	in[GUESS_BIAS] = 1;
 }
 
 static double slow_odds(const struct slow_guess *s, const double *in)
@@ -72,16 +69,19 @@ static double slow_odds(const struct slow_guess *s, const double *in)
 static void slow_learn(struct slow_guess *s, const struct layer *l, const bool *set)
 {
 	double slope[GUESS_INPUTS] = { 0 };
-	int stride = s->visits < 256 || s->experts < 32 ? 1 : s->experts / 32;
+	int parts = s->visits < 256 || s->experts < 32 ? 1 : s->experts / 32;
+	int size = ((s->experts + parts - 1) / parts + LANES - 1) / LANES * LANES;
+	int first = (int)fmod(s->visits, parts) * size;
+	int end = first + size < s->experts ? first + size : s->experts;
 
-	for (int x = (int)fmod(s->visits, stride); x < s->experts; x += stride) {
+	for (int x = first; x < end; x++) {
 		double in[GUESS_INPUTS], odds, error;
 
-		slow_inputs(s, l, x, in);
+		slow_inputs(l, x, in);
 		odds = fmin(fmax(slow_odds(s, in), -12), 12);
 		error = set[x] - 1 / (1 + exp(-odds));
 		for (int k = 0; k < GUESS_INPUTS; k++)
-			slope[k] += error * in[k] * stride / sqrt(s->experts);
+			slope[k] += error * in[k] * sqrt(s->experts) / (end - first);
 	}
 	for (int k = 0; k < GUESS_INPUTS; k++) {
 		s->slope2[k] = 0.999 * s->slope2[k] + slope[k] * slope[k];
@@ -93,7 +93,7 @@ static void slow_learn(struct slow_guess *s, const struct layer *l, const bool *
 static void slow_echo(const struct slow_guess *s, struct layer *l)
 {
 	double share[MOST] = { 0 }, sum = 1, most = 0, both[PAST + 1] = { 0 };
-	int here = size_of(s, l->set[0]), since = 0;
+	int here = size_of(s, l->set[0]);
 
 	for (int v = 1; v <= PAST; v++)
 		for (int x = 0; x < s->experts; x++)
@@ -104,9 +104,9 @@ static void slow_echo(const struct slow_guess *s, struct layer *l)
 		int there = size_of(s, l->set[v]);
 		double closeness;
 
-		/* What came next is remembered for 8 members an expert of the layer. */
-		since += v > 1 ? size_of(s, l->set[v - 1]) : 0;
-		if (3 * both[v] < most || since > 8 * s->experts)
+		/* There is room for 8 members an expert of the layer. */
+		if (3 * both[v] < most ||
+		    (v > 1 && l->end - l->start[v - 2] > 8 * (long)s->experts))
 			continue;
 		closeness = pow(both[v], 3) / ((double)here * there * fmax(here, there));
 		sum += closeness;
@@ -117,30 +117,50 @@ static void slow_echo(const struct slow_guess *s, struct layer *l)
 		l->echo[x] = log((share[x] + (double)here / s->experts) / sum);
 }
 
+/* Members of a visit lie in a row: where the ring ends before, its last places stay empty. */
+static void place(const struct slow_guess *s, struct layer *l, int n)
+{
+	long room = 8 * (long)s->experts, at = l->end % room;
+
+	if (at == 0 && l->end > 0)
+		at = room;
+	if (n > room - at)
+		l->end += room - at;
+	memmove(l->start + 1, l->start, PAST * sizeof(l->start[0]));
+	l->start[0] = l->end;
+	l->end += n;
+}
+
 /* What guess_use() for each of the set and guess_close() do. */
 static void slow_visit(struct slow_guess *s, int layer, const bool *set)
 {
 	struct layer *l = &s->layer[layer];
-	double before = l->visits + (l->heat_sum > 0 ? 16 : 0), mean;
-	double fast = fmax(0.0669670, 1 / (before + 4)), slow = fmax(0.0069075, 1 / (before + 4));
+	static const double shares[] = { 0.52, 0.0669670, 0.0069075 };
+	double before = l->visits + (l->heat_sum > 0 ? 16 : 0);
+	double mean = (double)size_of(s, set) / s->experts;
 
 	if (l->visits > 0)
 		slow_learn(s, l, set);
-	mean = (double)size_of(s, set) / s->experts;
 	for (int x = 0; x < s->experts; x++) {
-		if (l->visits <= 0) {
-			double rate = mean;
+		double start = mean;
 
-			if (l->heat_sum > 0)
-				rate = fmin(0.9, mean * s->experts * l->heat[x] / l->heat_sum);
-			l->fast[x] = l->slow[x] = fmax(rate, mean / 10);
+		if (l->heat_sum > 0)
+			start = fmin(0.9, mean * s->experts * l->heat[x] / l->heat_sum);
+		for (int r = 0; r < GUESS_RATES; r++) {
+			double share = fmax(shares[r], 1 / (before + 4)), *rate = &l->rate[r][x];
+
+			if (l->visits <= 0)
+				*rate = fmax(start, mean / 10);
+			/* A use is added to no less than the least. */
+			*rate *= 1 - share;
+			if (set[x])
+				*rate = fmax(*rate, exp(-7)) + share;
 		}
-		l->fast[x] += fast * (set[x] - l->fast[x]);
-		l->slow[x] += slow * (set[x] - l->slow[x]);
 	}
 	memmove(l->set[1], l->set[0], PAST * sizeof(l->set[0]));
 	memcpy(l->set[0], set, sizeof(l->set[0]));
-	slow_echo(s, l);
+	slow_echo(s, l); /* the members of this visit are not in the ring yet */
+	place(s, l, size_of(s, set));
 	l->visits++;
 	s->visits++;
 }
@@ -159,15 +179,16 @@ static void random_set(const struct slow_guess *s, int layer, int n, bool *set)
 
 static void compare(const struct guess *g, const struct slow_guess *s, uint32_t layer)
 {
-	static float all[MOST + GUESS_LANES];
+	static float all[MOST + LANES];
+	static const float nothing[MOST + LANES];
 
-	guess_layer_log_odds(g, layer, all);
+	guess_layer_log_odds(g, layer, nothing, all);
 	for (int x = 0; x < s->experts; x++) {
 		float in[GUESS_INPUTS];
 		double slow[GUESS_INPUTS];
 
 		guess_inputs(g, layer, (uint32_t)x, in);
-		slow_inputs(s, &s->layer[layer], x, slow);
+		slow_inputs(&s->layer[layer], x, slow);
 		for (int k = 0; k < GUESS_INPUTS; k++)
 			assert_true(fabs(in[k] - slow[k]) < 0.02);
 		assert_true(all[x] == guess_log_odds(g, layer, (uint32_t)x));

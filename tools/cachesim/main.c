@@ -235,7 +235,8 @@ static void set_sizes(const struct arguments *a, struct trace *t)
 	if (a->equal_sizes || (!t->sized && a->expert_size)) {
 		t->sized = !a->equal_sizes || a->expert_size;
 		for (uint32_t layer = 0; layer < t->layers; layer++)
-			t->bytes[layer] = a->expert_size ? a->expert_size : 1;
+			if (t->bytes[layer])
+				t->bytes[layer] = a->expert_size ? a->expert_size : 1;
 	}
 }
 

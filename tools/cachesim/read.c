@@ -144,6 +144,8 @@ static int write_events(const struct trace *t, FILE *f)
 	if (n >= 0)
 		fputs(line, f);
 	for (uint32_t layer = 0; n >= 0 && t->sized && layer < t->layers; layer++) {
+		if (!t->bytes[layer])
+			continue;
 		n = cp_trace_size(line, MAX_LINE, layer, t->bytes[layer]);
 		if (n >= 0)
 			fputs(line, f);

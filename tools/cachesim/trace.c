@@ -152,20 +152,24 @@ int trace_layer_bytes(struct trace *t, uint64_t layer, uint64_t bytes, char *why
 	return 0;
 }
 
-static int count_passes(struct trace *t, char *why)
+/* Counts the passes; a layer of which experts are used must have a size if others have. */
+static int check_layers(struct trace *t, char *why)
 {
 	uint64_t *events = calloc(KEY_PART, sizeof(*events));
+	int err = 0;
 
 	if (!events)
 		return no_memory(why);
-	for (size_t e = 0; e < t->events; e++) {
+	for (size_t e = 0; !err && e < t->events; e++) {
 		uint32_t layer = t->uses[t->ends[e] - 1].key >> 16;
 
 		if (++events[layer] > t->passes)
 			t->passes = events[layer];
+		if (!t->bytes[layer] && t->sized)
+			err = fail(why, EINVAL, "says no size for experts of layer %u", layer);
 	}
 	free(events);
-	return 0;
+	return err;
 }
 
 int trace_finish(struct trace *t, char *why)
@@ -180,13 +184,9 @@ int trace_finish(struct trace *t, char *why)
 	if ((uint64_t)t->layers * t->experts > TRACE_MAX_EXPERTS)
 		return fail(why, EINVAL, "%u layers of %u experts are more than %u", t->layers,
 			    t->experts, TRACE_MAX_EXPERTS);
-	for (uint32_t layer = 0; layer < t->layers; layer++) {
-		if (!t->bytes[layer] && t->sized)
-			return fail(why, EINVAL, "says no size for experts of layer %u", layer);
-		if (!t->bytes[layer])
-			t->bytes[layer] = 1;
-	}
-	return count_passes(t, why);
+	for (uint32_t layer = 0; layer < t->layers && !t->sized; layer++)
+		t->bytes[layer] = 1;
+	return check_layers(t, why);
 }
 
 uint64_t trace_total(const struct trace *t)
