@@ -193,6 +193,28 @@ static void own_file(void **state)
 	assert_int_equal(unlink(path), 0);
 }
 
+/* The first layers of many models have none. */
+static void layer_without_experts(void **state)
+{
+	static const char text[] = "expertfs-trace 1 3 8\nsize 1 10\nsize 2 20\n5 1 7\n6 2 1\n";
+	struct trace *t = read_text(text, false);
+	char path[300], why[WHY_MAX], again[sizeof(text)] = "";
+	FILE *f;
+
+	(void)state;
+	assert_events(t, "1:7 2:1 ");
+	assert_int_equal(trace_total(t), 240);
+	snprintf(path, sizeof(path), "%s/copy", folder);
+	assert_int_equal(trace_write(t, path, why), 0);
+	f = fopen(path, "re");
+	assert_non_null(f);
+	assert_int_equal(fread(again, 1, sizeof(again), f), sizeof(text) - 1);
+	fclose(f);
+	assert_memory_equal(again, text, sizeof(text) - 1);
+	trace_free(t);
+	assert_int_equal(unlink(path), 0);
+}
+
 static void csv_file(void **state)
 {
 	static const char text[] =
@@ -244,7 +266,7 @@ static void hostile_files(void **state)
 		{ "expertfs-trace 1 2 8\n2 0 1\n1 0 1\n", ":3: the time goes back" },
 		{ "expertfs-trace 1 2 8\nexpertfs-trace 1 2 8\n1 0 1\n", "given twice" },
 		{ "expertfs-trace 1 65536 65536\n1 0 1\n", "more than 1048576" },
-		{ "expertfs-trace 1 2 8\nsize 0 5\n1 0 1\n", "no size for experts of layer 1" },
+		{ "expertfs-trace 1 2 8\nsize 0 5\n1 1 1\n", "no size for experts of layer 1" },
 		{ "expertfs-trace 1 2 8\nsize 2 5\n", "5 bytes for an expert of layer 2" },
 		{ "expertfs-trace 1 2 8\nsize 0 2000000000000\n", "bytes for an expert" },
 		{ "expertfs-trace 9 2 8\n", "no line of an expertfs trace" },
@@ -594,13 +616,21 @@ static int remove_folder(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(good_lines),      cmocka_unit_test(bad_lines),
-		cmocka_unit_test(written_lines),   cmocka_unit_test(own_file),
-		cmocka_unit_test(csv_file),        cmocka_unit_test(json_file),
-		cmocka_unit_test(hostile_files),   cmocka_unit_test(hostile_lines),
-		cmocka_unit_test(mutated_files),   cmocka_unit_test(synthetic),
-		cmocka_unit_test(synthetic_rates), cmocka_unit_test(synthetic_errors),
-		cmocka_unit_test(real_geometry),   cmocka_unit_test(measured_elsewhere),
+		cmocka_unit_test(good_lines),
+		cmocka_unit_test(bad_lines),
+		cmocka_unit_test(written_lines),
+		cmocka_unit_test(own_file),
+		cmocka_unit_test(layer_without_experts),
+		cmocka_unit_test(csv_file),
+		cmocka_unit_test(json_file),
+		cmocka_unit_test(hostile_files),
+		cmocka_unit_test(hostile_lines),
+		cmocka_unit_test(mutated_files),
+		cmocka_unit_test(synthetic),
+		cmocka_unit_test(synthetic_rates),
+		cmocka_unit_test(synthetic_errors),
+		cmocka_unit_test(real_geometry),
+		cmocka_unit_test(measured_elsewhere),
 		cmocka_unit_test(bounds),
 	};
 	const char *tmp = getenv("TMPDIR");
