@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds everything into build/. `make help` lists the targets. Quiet unless V=1.
-# CC=clang, SANITIZE=1 (AddressSanitizer and UBSan, into build/sanitize) and WERROR=0 are the switches.
+# CC=clang, SANITIZE=1 (AddressSanitizer and UBSan, into build/sanitize), SANITIZE=thread (ThreadSanitizer,
+# into build/thread) and WERROR=0 are the switches.
 
 VERSION  := 0.1
 MAKEFLAGS += -r
@@ -10,7 +11,7 @@ CC       := gcc
 endif
 PREFIX   ?= /usr/local
 DESTDIR  ?=
-BUILD    ?= build$(if $(SANITIZE),/sanitize)
+BUILD    ?= build$(if $(SANITIZE),/$(patsubst 1,sanitize,$(SANITIZE)))
 WERROR   ?= 1
 V        ?= 0
 Q        := $(if $(filter 0,$(V)),@)
@@ -19,17 +20,20 @@ say       = $(if $(filter 0,$(V)),@printf '  %-6s %s\n' $(1) $(patsubst $(BUILD)
 PKGS_expertfs := fuse3 liburing sqlite3 libxxhash jansson
 PKGS_engine   := jansson libpcre2-8 libutf8proc
 PKGS_test     := cmocka
+PKGS_expertctl := ncursesw
 pkgflags       = $(shell pkg-config --cflags $(1) 2>/dev/null)
 pkglibs        = $(shell pkg-config --libs $(1) 2>/dev/null)
 
 comma    := ,
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla \
             $(if $(filter 1,$(WERROR)),-Werror)
-OPT      := $(if $(SANITIZE),-O1 -g -fno-omit-frame-pointer -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined,-O2 -g)
+SANITIZER := $(if $(SANITIZE),-fsanitize=$(if $(filter thread,$(SANITIZE)),thread,address$(comma)undefined))
+OPT      := $(if $(SANITIZE),-O1 -g -fno-omit-frame-pointer $(SANITIZER) \
+            $(if $(filter-out thread,$(SANITIZE)),-fno-sanitize-recover=undefined),-O2 -g)
 CPPFLAGS += -D_GNU_SOURCE -DFUSE_USE_VERSION=314 -DEXPERTFS_VERSION='"$(VERSION)"' -I. -MMD -MP
 ALL_CFLAGS = -std=gnu11 $(WARN) $(OPT) -fopenmp -pthread \
-            $(call pkgflags,$(PKGS_expertfs) $(PKGS_engine)) $(CFLAGS)
-ALL_LDFLAGS = -fopenmp -pthread $(if $(SANITIZE),-fsanitize=address$(comma)undefined) $(LDFLAGS)
+            $(call pkgflags,$(PKGS_expertfs) $(PKGS_engine) $(PKGS_expertctl)) $(CFLAGS)
+ALL_LDFLAGS = -fopenmp -pthread $(SANITIZER) $(LDFLAGS)
 
 # Kernels are the same plain loops, compiled once per instruction set and chosen at run time
 # (engine/kernel.h); everything else is built for the baseline processor.
@@ -54,6 +58,7 @@ PROGRAMS    := expertfs coli-engine $(TOOLS)
 UNIT_TESTS  := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.c))
 MAN_PAGES   := $(wildcard expertfs/*.[18] engine/*.1 tools/*/*.1)
 E2E_TOOLS   := $(patsubst tests/e2e/%.c,$(BUILD)/tests/%,$(wildcard tests/e2e/*.c))
+BENCH_TOOLS := $(patsubst tests/bench/storage/%.c,$(BUILD)/tests/bench/%,$(wildcard tests/bench/storage/*.c))
 
 all: $(PROGRAMS:%=$(BUILD)/%)
 
@@ -61,7 +66,12 @@ help:
 	@echo 'make             build into build/'
 	@echo 'make demo        set up, build, pack the story model, mount it, write a story'
 	@echo 'make test        set up, build, run every quick test (SANITIZE=1: under ASan and UBSan)'
+	@echo 'make test-tsan   the tests of the daemon under ThreadSanitizer'
+	@echo 'make kill-test   kill -9 at random a hundred times: nothing may be lost'
 	@echo 'make lint        clang-format and clang-tidy'
+	@echo 'make bench-storage   measures the daemon against fio, loop devices and an empty file system'
+	@echo 'make bench-policy    what one access costs under each eviction policy'
+	@echo 'make soak        random readers and commands for ten minutes (SOAK_SECONDS)'
 	@echo 'make install     DESTDIR= PREFIX=/usr/local'
 	@echo 'make clean'
 
@@ -103,7 +113,7 @@ $(BUILD)/coli-engine: $(BUILD)/obj/engine/main.o $(ENGINE_LIB)
 define tool_rule
 $(BUILD)/$(1): $(call objs,$(wildcard tools/$(1)/*.c)) $(LIBS)
 	$$(call say,LINK)
-	$$(call link,$$^,$$(call pkglibs,$(PKGS_expertfs) $(PKGS_engine)) -lm)
+	$$(call link,$$^,$$(call pkglibs,$(PKGS_expertfs) $(PKGS_engine) $$(PKGS_$(1))) -lm)
 endef
 $(foreach t,$(TOOLS),$(eval $(call tool_rule,$(t))))
 
@@ -112,12 +122,22 @@ TOOL_PARTS := $(call objs,$(filter-out %/main.c,$(wildcard tools/*/*.c)))
 $(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(TOOL_PARTS) $(LIBS)
 	$(call say,LINK)
 	@mkdir -p $(@D)
-	$(call link,$^,$(call pkglibs,$(PKGS_expertfs) $(PKGS_engine) $(PKGS_test)) -lm)
+	$(call link,$^,$(call pkglibs,$(PKGS_expertfs) $(PKGS_engine) $(PKGS_expertctl) $(PKGS_test)) -lm)
 
 $(BUILD)/tests/%: $(BUILD)/obj/tests/e2e/%.o $(STORE_LIB)
 	$(call say,LINK)
 	@mkdir -p $(@D)
 	$(call link,$^,$(call pkglibs,$(PKGS_expertfs)) -lm)
+
+$(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/storage/%.o
+	$(call say,LINK)
+	@mkdir -p $(@D)
+	$(call link,$^,$(call pkglibs,fuse3))
+
+$(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(POLICY_LIB)
+	$(call say,LINK)
+	@mkdir -p $(@D)
+	$(call link,$^,-lm)
 
 unit-tests: $(UNIT_TESTS) $(E2E_TOOLS)
 
@@ -133,6 +153,36 @@ test: setup
 	@$(MAKE) --no-print-directory all unit-tests
 	@BUILD=$(BUILD) SANITIZE=$(SANITIZE) tests/run.sh
 
+# The daemon's concurrent tests. Not the engine's: the runtime of OpenMP is not instrumented, so that each
+# of its barriers would look like a race; nor test_service, whose unit forbids what the sanitizer needs; nor
+# test_watch: ncurses has a signal handler that it does not like.
+TSAN_TESTS := test_drive test_loader test_hotdir test_usage test_respread test_rebuild test_tracer test_probe \
+              test_pressure test_rates test_mount.sh test_mount_faults test_big_store test_hotstore test_drives \
+              test_spread test_xattr test_soak
+test-tsan: setup
+	@$(MAKE) --no-print-directory SANITIZE=thread BUILD=$(BUILD)/thread tsan-programs
+	@BUILD=$(BUILD)/thread SANITIZE=thread setarch -R tests/run.sh $(TSAN_TESTS)
+
+tsan-programs: $(BUILD)/expertfs $(BUILD)/expertctl $(E2E_TOOLS) \
+               $(filter $(TSAN_TESTS:%=$(BUILD)/tests/%),$(UNIT_TESTS))
+
+bench-storage:
+	@tools/setup.sh bench
+	@$(MAKE) --no-print-directory all $(BUILD)/tests/make_store $(BENCH_TOOLS)
+	@BUILD=$(BUILD) tests/bench/storage/run.sh
+
+bench-policy: $(BUILD)/tests/bench/policy_cost
+	@$<
+
+soak: setup
+	@$(MAKE) --no-print-directory all $(E2E_TOOLS)
+	@BUILD=$(BUILD) tests/soak/soak.sh
+
+# kill -9 at random a hundred times; `make test` has a few rounds of the same.
+kill-test: setup
+	@$(MAKE) --no-print-directory all unit-tests
+	@BUILD=$(BUILD) SANITIZE=$(SANITIZE) KILL_ROUNDS=100 TEST_TIMEOUT=3600 tests/run.sh test_kill
+
 lint:
 	@BUILD=$(BUILD) tests/lint.sh
 
@@ -140,10 +190,12 @@ install: all
 	$(Q)install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1
 	$(Q)install -m 755 $(PROGRAMS:%=$(BUILD)/%) $(DESTDIR)$(PREFIX)/bin
 	$(Q)install -m 644 $(MAN_PAGES) $(DESTDIR)$(PREFIX)/share/man/man1
+	$(Q)install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	$(Q)sed 's,@BINDIR@,$(PREFIX)/bin,' expertfs/expertfs@.service.in >$(DESTDIR)$(PREFIX)/lib/systemd/system/expertfs@.service
 
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all help unit-tests setup demo test lint install clean force
+.PHONY: all help unit-tests setup demo test test-tsan tsan-programs bench-storage bench-policy soak lint install clean force
 .SECONDARY:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -87,7 +87,7 @@ static bool leases_prove(const struct backing_source *s)
 static bool rounds_up(const struct backing_source *s)
 {
 	uint64_t bytes = HUGE_PAGE + HUGE_PAGE / 2, used;
-	struct backing b;
+	struct backing b = { .fd = -1 };
 
 	if (s->tmpfs < 0 || backing_new(s, bytes, &b) != 0)
 		return true;
@@ -200,22 +200,21 @@ static int populate(void *map, uint64_t n)
 int backing_new(const struct backing_source *s, uint64_t bytes, struct backing *out)
 {
 	struct backing b = { .fd = make_file(s), .bytes = bytes, .mapped = shard_round_up(bytes) };
+	void *map = MAP_FAILED;
 	int err = 0;
 
 	if (b.fd < 0)
 		return -errno;
-	if (ftruncate(b.fd, (off_t)b.mapped) != 0) {
+	if (ftruncate(b.fd, (off_t)b.mapped) == 0)
+		map = mmap(NULL, b.mapped, PROT_READ | PROT_WRITE, MAP_SHARED, b.fd, 0);
+	if (map == MAP_FAILED) {
 		err = -errno;
 	} else {
-		b.map = mmap(NULL, b.mapped, PROT_READ | PROT_WRITE, MAP_SHARED, b.fd, 0);
-		if (b.map == MAP_FAILED) {
-			b.map = NULL;
-			err = -errno;
-		}
+		b.map = map;
+		if (s->huge) /* a wish; small pages are right, too */
+			madvise(map, b.mapped, MADV_HUGEPAGE);
+		err = populate(map, b.mapped);
 	}
-	if (!err && s->huge)
-		madvise(b.map, b.mapped, MADV_HUGEPAGE); /* a wish; small pages are right, too */
-	err = err ? err : populate(b.map, b.mapped);
 	if (err) {
 		backing_drop(&b, -1);
 		return err;

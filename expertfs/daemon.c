@@ -21,10 +21,18 @@
 
 #include "expertfs/budget.h"
 #include "expertfs/clock.h"
+#include "expertfs/control.h"
 #include "expertfs/fail.h"
+#include "expertfs/hotdir.h"
 #include "expertfs/log.h"
+#include "expertfs/memory.h"
+#include "expertfs/pressure.h"
+#include "expertfs/respread.h"
+#include "expertfs/select.h"
+#include "expertfs/usage.h"
 
-#define GRACE_MS 3000 /* after a signal, for readers in the middle of a read */
+#define OTHER_THREADS 8    /* a drive each, pool, usage, moves, hot drive, pressure */
+#define GRACE_MS      3000 /* after a signal, for readers in the middle of a read */
 
 static int request_threads(void)
 {
@@ -82,19 +90,25 @@ int daemon_check_mountpoint(const char *mountpoint, const struct store *s, char 
 	return err;
 }
 
-static int open_drives(struct fs *fs, enum drive_io io, char *why)
+static int open_drives(struct fs *fs, enum drive_io io, enum verify verify, char *why)
 {
 	int err = 0;
 
 	fs->drive = calloc(STORE_DRIVES_MAX + 1, sizeof(struct drive *));
-	if (!fs->drive)
+	fs->read_buffers = read_buffers_new(fs->store->max_expert_bytes);
+	if (!fs->drive || !fs->read_buffers)
 		return fail(why, ENOMEM, "out of memory");
-	for (uint32_t i = 0; !err && i < fs->store->drives; i++)
-		if (fs->store->drive[i].path && !fs->store->drive[i].missing)
-			err = drive_open(fs->store->drive[i].path, io, &fs->drive[i], why);
+	for (uint32_t i = 0; !err && i < fs->store->drives; i++) {
+		if (!fs->store->drive[i].path || fs->store->drive[i].missing)
+			continue;
+		err = drive_open(fs->store->drive[i].path, io, &fs->drive[i], why);
+		if (!err)
+			read_buffers_register(fs->read_buffers, fs->drive[i]);
+	}
 	fs->loader = (struct loader){ .store = fs->store,
 				      .drive = fs->drive,
-				      .buffers = &fs->read_buffers };
+				      .buffers = fs->read_buffers,
+				      .verify = verify };
 	return err;
 }
 
@@ -120,8 +134,8 @@ static int try_backing(const struct fs *fs)
 
 	if (err)
 		return err;
-	err = backing_freeze(&b, false);
-	err = err ? err : backing_register(&b, session_fd(fs->session));
+	err = backing_freeze(fs->source, &b, false);
+	err = err ? err : backing_register(fs->source, &b, session_fd(fs->session));
 	backing_drop(&b, session_fd(fs->session));
 	return err;
 }
@@ -162,7 +176,7 @@ static int choose_mode(struct fs *fs, enum serve_mode mode, char *why)
 
 static int start_hotstore(struct fs *fs, char *why)
 {
-	const struct hotstore_config cfg = { .loader = fs->loader,
+	const struct hotstore_config cfg = { .loader = &fs->loader,
 					     .policy = fs->policy,
 					     .source = fs->source,
 					     .capacity = fs->budget.capacity,
@@ -170,6 +184,7 @@ static int start_hotstore(struct fs *fs, char *why)
 					     .passthrough = fs->passthrough,
 					     .opened = fs_expert_opened };
 
+	backing_source_limit(fs->source, fs->budget.capacity);
 	return hotstore_create(&cfg, &fs->hot, why);
 }
 
@@ -181,16 +196,69 @@ bool fs_uses_uring(const struct fs *fs)
 	return false;
 }
 
+static int select_for_move(void *arg, const char *word,
+			   void (*each)(void *each_arg, uint32_t index), void *each_arg, char *why)
+{
+	const struct fs *fs = arg;
+
+	return select_experts(fs->store, fs->hot, word, each, each_arg, why);
+}
+
+/* The hot drive has threads before we have it. */
+static void on_hot_bad(void *arg, uint32_t index)
+{
+	const struct fs *fs = arg;
+
+	if (fs->hotdir)
+		hotdir_bad(fs->hotdir, index);
+}
+
+/* What works behind the requests: usage, moves, the hot drive, the eye on memory. */
+static int start_background(struct fs *fs, const struct options *o, char *why)
+{
+	const struct usage_config uc = { .store = fs->store,
+					 .hot = fs->hot,
+					 .no_warm_start = o->no_warm };
+	const struct respread_config rc = { .store = fs->store,
+					    .loader = &fs->loader,
+					    .io = o->io,
+					    .lock = fs->store_lock,
+					    .select = select_for_move,
+					    .select_arg = fs };
+	const struct hotdir_config hc = { .store = fs->store,
+					  .loader = &fs->loader,
+					  .hot = fs->hot,
+					  .folder = o->hot_dir,
+					  .bytes = o->hot_dir_size,
+					  .io = o->io };
+	int err;
+
+	if (o->hot_dir) {
+		fs->loader.hot_bad = on_hot_bad;
+		fs->loader.hot_arg = fs;
+	}
+	err = usage_start(&uc, &fs->usage, why);
+	if (!err && o->hot_dir) /* it counts the loads from what usage knows on */
+		err = hotdir_open(&hc, &fs->hotdir, why);
+	err = err ? err : respread_start(&rc, &fs->respread, why);
+	if (err)
+		return err;
+	fs->pressure = pressure_start(fs->hot, fs->usage, fs->budget.capacity);
+	return fs->pressure ? 0 : fail(why, ENOMEM, "cannot start a thread");
+}
+
 static void say_started(const struct fs *fs, const struct options *o)
 {
-	char text[256];
+	uint32_t drives = 0;
+	char text[512];
 
+	for (uint32_t i = 0; i < fs->store->drives; i++)
+		drives += fs->drive[i] != NULL;
 	budget_text(&fs->budget, fs->store, fs->source, text, sizeof(text));
 	log_line(LOG_INFO, "%s", text);
 	log_line(LOG_INFO, "%s on %s: mode %s, policy %s, %u experts on %u drive%s, %s",
 		 fs->store->dir, o->mountpoint, fs->passthrough ? "passthrough" : "direct",
-		 fs->policy, fs->store->experts, fs->store->drives,
-		 fs->store->drives == 1 ? "" : "s",
+		 fs->policy, fs->store->experts, drives, drives == 1 ? "" : "s",
 		 fs_uses_uring(fs) ? "io_uring" : "read threads");
 }
 
@@ -204,18 +272,20 @@ static int start_parts(struct fs *fs, const struct options *o, char *why)
 		o->memory_percent ? memory_available() / 100 * o->memory_percent : o->memory;
 	int err, threads = request_threads();
 
-	fs->source = backing_source_open(fs->store->max_expert_bytes);
+	fs->source = backing_source_open(fs->store->max_expert_bytes, fs->store->experts);
 	fs->inodes = inode_table_new(fs->store);
 	if (!fs->source || !fs->inodes)
 		return fail(why, ENOMEM, "out of memory");
 	if (o->mode == MODE_PASSTHROUGH && geteuid() != 0)
 		return no_passthrough(-EPERM, why);
-	err = budget_make(asked, fs->store, fs->source, threads + LOADERS, &fs->budget, why);
+	err = budget_make(asked, fs->store, fs->source, threads + LOADERS + OTHER_THREADS,
+			  o->hot_dir != NULL, &fs->budget, why);
 	err = err ? err : open_files(fs, why);
-	err = err ? err : open_drives(fs, o->io, why);
+	err = err ? err : open_drives(fs, o->io, o->verify, why);
 	err = err ? err : session_mount(&so, &fs_ops, fs, &fs->session, why);
 	err = err ? err : choose_mode(fs, o->mode, why);
 	err = err ? err : start_hotstore(fs, why);
+	err = err ? err : start_background(fs, o, why);
 	err = err ? err : session_start(fs->session, threads, why);
 	return err;
 }
@@ -237,17 +307,19 @@ static int check_policy(const char *spec, char *why)
 		   : 0;
 }
 
-int daemon_start(const struct options *o, struct store *s, struct fs **out, char *why)
+int daemon_start(const struct options *o, struct store *s, int lock, struct fs **out, char *why)
 {
 	struct fs *fs = calloc(1, sizeof(*fs));
 	int err;
 
 	if (!fs) {
 		store_close(s);
+		close(lock);
 		return fail(why, ENOMEM, "out of memory");
 	}
 	fs->store = s;
-	sem_init(&fs->read_buffers, 0, READ_BUFFERS);
+	fs->store_lock = lock;
+	pthread_mutex_init(&fs->trace_lock, NULL);
 	for (int i = 0; i < STORE_FILES; i++)
 		fs->file[i].fd = -1;
 	fs->started_ns = clock_ns();
@@ -298,6 +370,11 @@ void daemon_stop(struct fs *fs)
 	if (!fs)
 		return;
 	session_stop(fs->session);
+	control_stop_trace(fs);
+	pressure_stop(fs->pressure);
+	respread_stop(fs->respread);
+	hotdir_stop(fs->hotdir); /* it asks the hot store */
+	usage_stop(fs->usage);
 	hotstore_destroy(fs->hot); /* answers who still waits, so before the connection goes */
 	for (int i = 0; i < STORE_FILES; i++) {
 		if (fs->file[i].backing_id)
@@ -306,12 +383,15 @@ void daemon_stop(struct fs *fs)
 			close(fs->file[i].fd);
 	}
 	session_close(fs->session);
+	hotdir_close(fs->hotdir);
 	for (uint32_t i = 0; fs->drive && i <= STORE_DRIVES_MAX; i++)
 		drive_close(fs->drive[i]);
 	free(fs->drive);
 	backing_source_close(fs->source);
 	inode_table_free(fs->inodes);
 	store_close(fs->store);
-	sem_destroy(&fs->read_buffers);
+	pthread_mutex_destroy(&fs->trace_lock);
+	close(fs->store_lock);
+	read_buffers_free(fs->read_buffers);
 	free(fs);
 }

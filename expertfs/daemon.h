@@ -14,9 +14,9 @@ struct fs;
  * already, and of a place that would hide the store. */
 int daemon_check_mountpoint(const char *mountpoint, const struct store *s, char *why);
 
-/* Starts threads, mounts, serves. Takes s over, also when it fails. Returns when requests are being
- * served. */
-int daemon_start(const struct options *o, struct store *s, struct fs **out, char *why);
+/* Starts threads, mounts, serves. Takes s and its lock (storelock.h) over, also when it fails.
+ * Returns when requests are being served. */
+int daemon_start(const struct options *o, struct store *s, int lock, struct fs **out, char *why);
 
 /* Serves until the mount is taken away or a signal of the (blocked) set TERM, INT, HUP comes. After
  * a signal: no new opens; what readers have under way may end for some seconds; a second signal

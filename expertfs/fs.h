@@ -20,8 +20,14 @@
 /* Where the memory goes; see budget.h. Bytes. */
 struct budget {
 	uint64_t total;     /* --memory */
-	uint64_t fixed;     /* tables, stacks, read buffers */
-	uint64_t capacity;  /* hot store: what is left */
+	uint64_t tables;    /* what is known of each expert */
+	uint64_t threads;   /* their stacks and request buffers */
+	uint64_t buffers;   /* for reads of experts that are not kept */
+	uint64_t usage;     /* for writing it to the catalog */
+	uint64_t moving;    /* of an expert on its way to another drive */
+	uint64_t hot_drive; /* --hot-dir */
+	uint64_t fixed;     /* all of these */
+	uint64_t capacity;  /* hot store: what is left. May shrink and grow back (pressure.h) */
 	uint64_t available; /* what machine and cgroup had at start */
 	uint32_t slots; /* experts of mean size that the capacity holds, at most all there are */
 };
@@ -36,11 +42,18 @@ struct fs {
 	struct session *session; /* first: session.h */
 	struct store *store;
 	struct inode_table *inodes;
-	struct drive **drive; /* STORE_DRIVES_MAX + 1; NULL: none, or missing */
-	struct loader loader; /* of store and drive */
-	sem_t read_buffers;   /* for loader */
+	struct drive **drive;              /* STORE_DRIVES_MAX + 1; NULL: none, or missing */
+	struct loader loader;              /* of store and drive */
+	struct read_buffers *read_buffers; /* for loader */
 	struct backing_source *source;
 	struct hotstore *hot;
+	struct usage *usage;
+	struct respread *respread;
+	struct hotdir *hotdir; /* NULL: no --hot-dir */
+	struct pressure *pressure;
+	int store_lock;        /* storelock.h, STORE_SERVED */
+	struct tracer *tracer; /* NULL: no trace is being recorded; with trace_lock */
+	pthread_mutex_t trace_lock;
 	struct store_file file[STORE_FILES];
 	struct budget budget;
 	const char *policy; /* at start */

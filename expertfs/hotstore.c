@@ -143,21 +143,25 @@ static bool make_room(struct hotstore *h, uint32_t want, enum effort effort, str
 	while (!cp_fits(h->cache, cost)) {
 		if (spare->fd < 0 && pool_yield(h->pool, bytes, spare)) {
 			hot_set_room(h);
-		} else if (effort == TAKE_FREE) {
+			continue;
+		}
+		if (effort == TAKE_FREE)
 			return false;
-		} else if (cp_victim_for(h->cache, key_of(h, want), &key)) {
+		if (cp_victim_for(h->cache, key_of(h, want), &key)) {
 			uint32_t index = index_of(h, key);
 			if (!hot_evict(h, index, gone) && !h->slot[index].mapped)
 				return false;
-		} else if (!looked) {
+			continue;
+		}
+		if (!looked) {
 			hot_look_at_mapped(h);
 			looked = true;
-		} else if (effort == END_EVENT) {
-			cp_event(h->cache, clock_ns(), NULL, 0);
-			effort = MAY_EVICT;
-		} else {
-			return false;
+			continue;
 		}
+		if (effort != END_EVENT)
+			return false;
+		cp_event(h->cache, clock_ns(), NULL, 0);
+		effort = MAY_EVICT;
 	}
 	return true;
 }

@@ -9,8 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INO_LAYER  0x10000ull
-#define INO_EXPERT 0x100000000ull
+#include "expertfs/control.h"
+
+#define INO_CONTROL 0x100ull
+#define INO_LAYER   0x10000ull
+#define INO_EXPERT  0x100000000ull
 
 struct layer {
 	uint32_t number, first, count;
@@ -85,9 +88,14 @@ static const struct layer *find_layer(const struct inode_table *t, uint64_t numb
 
 bool inode_node(const struct inode_table *t, uint64_t ino, struct node *out)
 {
-	if (ino >= NODE_ROOT && ino <= NODE_POLICY) {
+	if (ino >= NODE_ROOT && ino <= NODE_CONTROL) {
 		*out = (struct node){ .kind = (enum node_kind)ino };
 		return true;
+	}
+	if (ino >= INO_CONTROL && ino < INO_LAYER) {
+		*out = (struct node){ .kind = NODE_CONTROL_FILE,
+				      .index = (uint32_t)(ino - INO_CONTROL) };
+		return control_file(out->index) != NULL;
 	}
 	if (ino >= INO_EXPERT) {
 		*out = (struct node){ .kind = NODE_EXPERT, .index = (uint32_t)(ino - INO_EXPERT) };
@@ -135,6 +143,16 @@ static uint64_t lookup_root(const char *name)
 	return 0;
 }
 
+static uint64_t lookup_control(const char *name)
+{
+	const struct control_file *f;
+
+	for (uint32_t i = 0; (f = control_file(i)) != NULL; i++)
+		if (strcmp(name, f->name) == 0)
+			return INO_CONTROL + i;
+	return 0;
+}
+
 uint64_t inode_lookup(const struct inode_table *t, const struct node *dir, const char *name)
 {
 	const struct store *s = t->store;
@@ -144,9 +162,7 @@ uint64_t inode_lookup(const struct inode_table *t, const struct node *dir, const
 	case NODE_ROOT:
 		return lookup_root(name);
 	case NODE_CONTROL:
-		return strcmp(name, "stats.json") == 0 ? NODE_STATS
-		       : strcmp(name, "policy") == 0   ? NODE_POLICY
-						       : 0;
+		return lookup_control(name);
 	case NODE_EXPERTS:
 		return n >= 0 && find_layer(t, (uint64_t)n) ? INO_LAYER + (uint64_t)n : 0;
 	case NODE_LAYER: {
@@ -177,10 +193,10 @@ bool inode_entry(const struct inode_table *t, uint64_t dir_ino, const struct nod
 		*ino = NODE_MODEL + i;
 		return true;
 	case NODE_CONTROL:
-		if (i >= 2)
+		if (!control_file((uint32_t)i))
 			return false;
-		snprintf(name, NAME_ROOM, "%s", i ? "policy" : "stats.json");
-		*ino = NODE_STATS + i;
+		snprintf(name, NAME_ROOM, "%s", control_file((uint32_t)i)->name);
+		*ino = INO_CONTROL + i;
 		return true;
 	case NODE_EXPERTS:
 		if (i >= t->layers)
@@ -217,9 +233,9 @@ void inode_attr(const struct inode_table *t, uint64_t ino, const struct node *n,
 		st->st_nlink = 2;
 	} else if (n->kind == NODE_EXPERT) {
 		bytes = t->store->expert[n->index].bytes;
-	} else if (n->kind == NODE_POLICY) {
-		st->st_mode = S_IFREG | 0644;
-	} else if (n->kind != NODE_STATS) {
+	} else if (n->kind == NODE_CONTROL_FILE) {
+		st->st_mode = S_IFREG | control_file(n->index)->mode;
+	} else {
 		bytes = (uint64_t)t->file[n->kind - NODE_MODEL].st_size;
 	}
 	st->st_size = (off_t)bytes;

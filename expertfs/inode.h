@@ -6,7 +6,8 @@
  * changes while it is mounted. All functions are pure look-ups in the store, and thread-safe.
  *
  *	1  /             2  model.json    3  tokenizer.json   4  dense.bin
- *	5  experts/      6  .expertfs/    7  .expertfs/stats.json   8  .expertfs/policy
+ *	5  experts/      6  .expertfs/
+ *	0x100 + i             .expertfs/: the file number i of control.h
  *	0x10000 + layer       experts/LLL/
  *	0x100000000 + index   experts/LLL/EEE, index into store->expert
  */
@@ -26,15 +27,15 @@ enum node_kind {
 	NODE_DENSE,
 	NODE_EXPERTS,
 	NODE_CONTROL,
-	NODE_STATS,
-	NODE_POLICY,
+	NODE_CONTROL_FILE,
 	NODE_LAYER,
 	NODE_EXPERT
 };
 
 struct node {
 	enum node_kind kind;
-	uint32_t index; /* NODE_EXPERT: into store->expert; NODE_LAYER: of its first expert there */
+	uint32_t index; /* NODE_EXPERT: into store->expert; NODE_LAYER: of its first expert there;
+			   NODE_CONTROL_FILE: of control_file() */
 	uint32_t count; /* NODE_LAYER: experts in it */
 };
 
@@ -58,7 +59,7 @@ void inode_attr(const struct inode_table *t, uint64_t ino, const struct node *n,
 /* Made at open, size unknown, as in /proc. */
 static inline bool node_is_control_file(const struct node *n)
 {
-	return n->kind == NODE_STATS || n->kind == NODE_POLICY;
+	return n->kind == NODE_CONTROL_FILE;
 }
 
 static inline bool node_is_folder(const struct node *n)

@@ -16,6 +16,8 @@
 #include "expertfs/daemon.h"
 #include "expertfs/fail.h"
 #include "expertfs/log.h"
+#include "expertfs/notify.h"
+#include "expertfs/rebuild.h"
 
 /* Forks. The child returns the descriptor to say "ready" on; the parent never returns. */
 static int to_background(void)
@@ -84,8 +86,8 @@ int main(int argc, char **argv)
 	struct options o;
 	struct store *store;
 	struct fs *fs;
-	char why[WHY_MAX], *mountpoint;
-	int err, ready = -1;
+	char why[WHY_MAX], *mountpoint, *hot_dir;
+	int err, ready = -1, lock;
 
 	fill_standard_files();
 	err = options_parse(argc, argv, &o, why);
@@ -95,7 +97,7 @@ int main(int argc, char **argv)
 		log_line(LOG_ERR, "%s", why);
 		return 2;
 	}
-	err = store_open(o.store, &store, why);
+	err = store_open_or_rebuild(o.store, &store, &lock, why);
 	if (!err && store->lost && !o.degraded) {
 		err = -ENOENT; /* why says which shard is not there */
 		store_close(store);
@@ -108,21 +110,31 @@ int main(int argc, char **argv)
 		log_line(LOG_ERR, "%s", why);
 		return 1;
 	}
-	mountpoint = realpath(o.mountpoint, NULL); /* before the chdir of the background */
+	/* Before the chdir of the background. */
+	mountpoint = realpath(o.mountpoint, NULL);
+	hot_dir = o.hot_dir ? realpath(o.hot_dir, NULL) : NULL;
 	if (mountpoint)
 		o.mountpoint = mountpoint;
+	if (hot_dir)
+		o.hot_dir = hot_dir;
 	block_signals();
 	if (!o.foreground)
 		ready = to_background();
-	err = daemon_start(&o, store, &fs, why);
+	err = daemon_start(&o, store, lock, &fs, why);
 	if (err) {
 		log_line(LOG_ERR, "%s", why);
 	} else {
 		if (ready >= 0)
 			detach(ready);
+		if (o.foreground && notify_manager("READY=1") != 0)
+			log_line(LOG_WARNING, "the service manager cannot be told: %s",
+				 getenv("NOTIFY_SOCKET"));
 		daemon_serve(fs);
+		if (o.foreground)
+			notify_manager("STOPPING=1");
 		daemon_stop(fs);
 	}
 	free(mountpoint);
+	free(hot_dir);
 	return err ? 1 : 0;
 }

@@ -43,66 +43,70 @@ static uint64_t mem_available(void)
 }
 
 /* The page cache in a group's use: the kernel takes it back before it refuses memory. tmpfs is
- * not in it (it counts as anonymous). */
-static uint64_t group_cache(const char *dir)
+ * not in it (it counts as anonymous). scope: "total_" for v1, which has the figures of the group
+ * alone and, with that, those with the groups below; "" for v2. */
+static uint64_t group_cache(const char *dir, const char *scope)
 {
-	char path[PATH_MAX], line[128], key[64];
+	char path[PATH_MAX], line[128], active[64], inactive[64], key[64];
 	unsigned long long n;
 	uint64_t sum = 0;
 	FILE *f;
 
 	if (snprintf(path, sizeof(path), "%s/memory.stat", dir) >= (int)sizeof(path))
 		return 0;
+	snprintf(active, sizeof(active), "%sactive_file", scope);
+	snprintf(inactive, sizeof(inactive), "%sinactive_file", scope);
 	f = fopen(path, "re");
 	if (!f)
 		return 0;
-	while (fgets(line, sizeof(line), f)) {
-		if (sscanf(line, "%63s %llu", key, &n) != 2)
-			continue;
-		/* v1 has both the group's own and, with total_, those with the groups below. */
-		if (strcmp(key, "total_active_file") == 0 ||
-		    strcmp(key, "total_inactive_file") == 0)
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "%63s %llu", key, &n) == 2 &&
+		    (strcmp(key, active) == 0 || strcmp(key, inactive) == 0))
 			sum += n;
-		else if ((strcmp(key, "active_file") == 0 || strcmp(key, "inactive_file") == 0) &&
-			 strstr(dir, "/memory") == NULL)
-			sum += n;
-	}
 	fclose(f);
 	return sum;
 }
 
+/* The two ways in which cgroups tell of memory: where they are mounted, names of the files. */
+struct hierarchy {
+	const char *root, *limit, *use, *scope;
+};
+
+static const struct hierarchy v1 = { "/sys/fs/cgroup/memory", "memory.limit_in_bytes",
+				     "memory.usage_in_bytes", "total_" };
+static const struct hierarchy v2 = { "/sys/fs/cgroup", "memory.max", "memory.current", "" };
+
 /* What one cgroup leaves: its limit less what it uses and cannot give back. */
-static uint64_t group_leaves(const char *dir, const char *limit_file, const char *use_file)
+static uint64_t group_leaves(const char *dir, const struct hierarchy *h)
 {
 	char path[PATH_MAX];
 	uint64_t limit, use, cache;
 
-	if (snprintf(path, sizeof(path), "%s/%s", dir, limit_file) >= (int)sizeof(path))
+	if (snprintf(path, sizeof(path), "%s/%s", dir, h->limit) >= (int)sizeof(path))
 		return UINT64_MAX;
 	limit = read_number(path);
 	if (limit >= INT64_MAX / 2) /* v1 writes "no limit" as a huge number */
 		return UINT64_MAX;
-	if (snprintf(path, sizeof(path), "%s/%s", dir, use_file) >= (int)sizeof(path))
+	if (snprintf(path, sizeof(path), "%s/%s", dir, h->use) >= (int)sizeof(path))
 		return UINT64_MAX;
 	use = read_number(path);
-	cache = group_cache(dir);
+	cache = group_cache(dir, h->scope);
 	use = use > cache ? use - cache : 0;
 	return use >= limit ? 0 : limit - use;
 }
 
-/* The least that our group and those above it leave. root: mount point of the hierarchy. */
-static uint64_t hierarchy_leaves(const char *root, const char *group, const char *limit_file,
-				 const char *use_file)
+/* The least that our group and those above it leave. */
+static uint64_t hierarchy_leaves(const struct hierarchy *h, const char *group)
 {
 	char dir[PATH_MAX];
 	uint64_t least = UINT64_MAX;
-	size_t stop = strlen(root);
+	size_t stop = strlen(h->root);
 
-	if (snprintf(dir, sizeof(dir), "%s%s", root, strcmp(group, "/") == 0 ? "" : group) >=
+	if (snprintf(dir, sizeof(dir), "%s%s", h->root, strcmp(group, "/") == 0 ? "" : group) >=
 	    (int)sizeof(dir))
 		return least;
 	for (;;) {
-		uint64_t here = group_leaves(dir, limit_file, use_file);
+		uint64_t here = group_leaves(dir, h);
 		char *slash;
 		if (here < least)
 			least = here;
@@ -129,11 +133,9 @@ static uint64_t cgroup_leaves(void)
 		*path++ = 0;
 		path[strcspn(path, "\n")] = 0;
 		if (strcmp(list + 1, "memory") == 0)
-			here = hierarchy_leaves("/sys/fs/cgroup/memory", path,
-						"memory.limit_in_bytes", "memory.usage_in_bytes");
+			here = hierarchy_leaves(&v1, path);
 		else if (list[1] == 0)
-			here = hierarchy_leaves("/sys/fs/cgroup", path, "memory.max",
-						"memory.current");
+			here = hierarchy_leaves(&v2, path);
 		else
 			continue;
 		if (here < least)

@@ -5,7 +5,7 @@
  *	model.json, tokenizer.json, dense.bin   passthrough onto the file itself, or the page cache
  *	experts/LLL/EEE   kept:   passthrough onto its backing, or answered from it (direct mode)
  *	                  unkept: direct I/O, each read goes to the drive
- *	.expertfs/stats.json, policy   direct I/O from a text that is made at open; policy takes a line
+ *	.expertfs/NAME    direct I/O from a text that is made at open, lines to write; see control.h
  *
  * One inode must not mix page-cache and passthrough handles (the kernel answers EIO): the store's
  * files have one kind for life, and experts never use the page cache. hotstore.c sees to it that an
@@ -16,10 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "expertfs/control.h"
 #include "expertfs/fs.h"
 #include "expertfs/fuse_abi.h"
 #include "expertfs/log.h"
 #include "expertfs/readonly.h"
+#include "expertfs/xattr.h"
 
 /* The tree never changes while it is mounted. */
 #define FOREVER (86400.0 * 365)
@@ -191,34 +193,21 @@ void fs_expert_opened(void *who, const struct hot_open *o)
 		hotstore_release(fs->hot, o->index, o->kept);
 }
 
-/* A control file holds the text that it had when it was opened. */
-static void open_text(fuse_req_t req, char *text)
-{
-	if (!text)
-		fuse_reply_err(req, ENOMEM);
-	else if (reply_open(req, (uint64_t)(uintptr_t)text, ABI_FOPEN_DIRECT_IO | ABI_FOPEN_NOFLUSH,
-			    0) != 0)
-		free(text);
-}
-
 static void open_control(fuse_req_t req, const struct node *n, int access)
 {
-	struct fs *fs = fs_of(req);
-	struct hotstore_stats h;
-	char *text = NULL;
+	const struct control_file *f = control_file(n->index);
+	struct control *c;
 
-	if (access == O_WRONLY && n->kind == NODE_POLICY) {
-		reply_open(req, 0, ABI_FOPEN_DIRECT_IO | ABI_FOPEN_NOFLUSH, 0);
-	} else if (access != O_RDONLY) {
-		fuse_reply_err(req, n->kind == NODE_POLICY ? EINVAL : EROFS);
-	} else if (n->kind == NODE_STATS) {
-		open_text(req, fs_stats_json(fs));
-	} else {
-		hotstore_stats(fs->hot, &h);
-		if (asprintf(&text, "%s\n", h.spec) < 0)
-			text = NULL;
-		open_text(req, text);
+	if (access != O_RDONLY && !f->write) {
+		fuse_reply_err(req, EROFS);
+		return;
 	}
+	c = control_open(f, fs_of(req));
+	if (!c)
+		fuse_reply_err(req, ENOMEM);
+	else if (reply_open(req, (uint64_t)(uintptr_t)c, ABI_FOPEN_DIRECT_IO | ABI_FOPEN_NOFLUSH,
+			    0) != 0)
+		control_close(c);
 }
 
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -250,7 +239,7 @@ static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 		if (n.kind == NODE_EXPERT)
 			hotstore_release(fs->hot, handle_index(fi->fh), handle_kept(fi->fh));
 		else if (node_is_control_file(&n))
-			free((char *)(uintptr_t)fi->fh);
+			control_close((struct control *)(uintptr_t)fi->fh);
 	}
 	fuse_reply_err(req, 0);
 }
@@ -286,17 +275,17 @@ static void read_file(fuse_req_t req, int fd, size_t size, off_t off)
 	fuse_reply_data(req, &v, FUSE_BUF_NO_SPLICE);
 }
 
-/* From a copy: once the reader has its bytes it may close, and another thread free the text, before
- * the reply's writev() has come back here. */
-static void read_text(fuse_req_t req, const char *text, size_t size, off_t off)
+static void read_control(fuse_req_t req, uint64_t fh, size_t size, off_t off)
 {
-	char *copy = strdup(text);
+	char *buf = malloc(size);
 
-	if (copy)
-		reply_range(req, copy, strlen(copy), size, off);
+	if (buf)
+		fuse_reply_buf(
+			req, buf,
+			control_read((struct control *)(uintptr_t)fh, buf, size, (uint64_t)off));
 	else
 		fuse_reply_err(req, ENOMEM);
-	free(copy);
+	free(buf);
 }
 
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
@@ -308,7 +297,7 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	if (!inode_node(fs->inodes, ino, &n)) {
 		fuse_reply_err(req, ENOENT);
 	} else if (node_is_control_file(&n)) {
-		read_text(req, (const char *)(uintptr_t)fi->fh, size, off);
+		read_control(req, fi->fh, size, off);
 	} else if (n.kind == NODE_EXPERT && handle_kept(fi->fh)) {
 		const char *bytes = hotstore_bytes(fs->hot, n.index);
 		if (bytes)
@@ -323,38 +312,33 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	}
 }
 
-/* One line: a policy as --policy takes it. The policy that is running is tuned, another one takes over. */
 static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
 		     struct fuse_file_info *fi)
 {
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+	struct control_caller who = { ctx->uid, ctx->gid };
 	struct fs *fs = fs_of(req);
-	char spec[HOTSTORE_SPEC];
-	size_t n = size;
+	struct node n;
+	int err = -EROFS;
 
-	(void)fi;
-	while (n > 0 && (buf[n - 1] == '\n' || buf[n - 1] == ' '))
-		n--;
-	if (ino != NODE_POLICY || off != 0 || n == 0 || n >= sizeof(spec)) {
-		fuse_reply_err(req, EINVAL);
-		return;
-	}
-	memcpy(spec, buf, n);
-	spec[n] = 0;
-	int err = hotstore_set_policy(fs->hot, spec);
-	if (err) {
+	(void)off; /* a line is a line wherever it is written */
+	if (inode_node(fs->inodes, ino, &n) && node_is_control_file(&n))
+		err = control_write((struct control *)(uintptr_t)fi->fh, fs, &who, buf, size);
+	if (err)
 		fuse_reply_err(req, -err);
-		return;
-	}
-	log_line(LOG_INFO, "policy %s", spec);
-	fuse_reply_write(req, size);
+	else
+		fuse_reply_write(req, size);
 }
 
 /* The shell empties a file before it writes to it. */
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 		       struct fuse_file_info *fi)
 {
+	struct node n;
+
 	(void)attr;
-	if (ino == NODE_POLICY && to_set == FUSE_SET_ATTR_SIZE)
+	if (inode_node(fs_of(req)->inodes, ino, &n) && node_is_control_file(&n) &&
+	    control_file(n.index)->write && to_set == FUSE_SET_ATTR_SIZE)
 		op_getattr(req, ino, fi);
 	else
 		fuse_reply_err(req, EROFS);
@@ -386,6 +370,8 @@ const struct fuse_lowlevel_ops fs_ops = {
 	.readdir = op_readdir,
 	.readdirplus = op_readdirplus,
 	.statfs = op_statfs,
+	.getxattr = xattr_get,
+	.listxattr = xattr_list,
 	.write = op_write,
 	.setattr = op_setattr,
 	.mknod = readonly_mknod,

@@ -23,8 +23,14 @@ static const char help[] =
 	"                     (default 50%; 0 keeps no expert in memory)\n"
 	"  --mode MODE        auto, passthrough or direct (default auto)\n"
 	"  --policy NAME      who stays in memory (default expert); expertfs(1) has the list\n"
+	"  --hot-dir DIR      copy experts that are loaded again and again to this faster drive,\n"
+	"  --hot-dir-size SIZE  and keep so much of them there\n"
+	"  --verify WHEN      check checksums: first (load of an expert since the start), always,\n"
+	"                     never (default first)\n"
 	"  --io IO            auto, uring or threads (default auto)\n"
-	"  -o KEY[=VALUE],... allow_other, and memory=, mode=, policy=, io= as above\n"
+	"  --no-warm          do not fill the memory with what was used most before\n"
+	"  -o KEY[=VALUE],... allow_other; degraded (mount although experts are lost with a drive\n"
+	"                     that is not there); and the options above: memory=12G, hot-dir=...\n"
 	"  --help, --version\n"
 	"\n"
 	"umount MOUNTPOINT (or fusermount3 -u MOUNTPOINT) ends it. See expertfs(1).\n";
@@ -50,59 +56,78 @@ static int set_memory(struct options *o, const char *v, char *why)
 static int one_of(const char *key, const char *v, const char *const *words, char *why)
 {
 	char list[128] = "";
+	size_t n = 0;
 
 	for (int i = 0; words[i]; i++) {
 		if (strcmp(v, words[i]) == 0)
 			return i;
-		strcat(list, i ? ", " : "");
-		strcat(list, words[i]);
+		n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%s", i ? ", " : "", words[i]);
 	}
 	return fail(why, EINVAL, "--%s %s: it is one of %s", key, v, list);
+}
+
+/* A word that stands for a number: *out gets its place in words. */
+static int set_word(const char *key, const char *v, const char *const *words, int *out, char *why)
+{
+	int n = one_of(key, v, words, why);
+
+	if (n >= 0)
+		*out = n;
+	return n < 0 ? n : 0;
 }
 
 static int set_key(struct options *o, const char *key, const char *v, char *why)
 {
 	static const char *const modes[] = { "auto", "passthrough", "direct", NULL };
 	static const char *const ios[] = { "auto", "uring", "threads", NULL };
-	int n;
+	static const char *const verifies[] = { "first", "always", "never", NULL };
+	int n = 0, err = 0;
 
-	if (!v)
+	if (!v || !*v)
 		return fail(why, EINVAL, "%s needs a value", key);
 	if (strcmp(key, "memory") == 0)
 		return set_memory(o, v, why);
 	if (strcmp(key, "policy") == 0) {
 		o->policy = v;
-		return 0;
+	} else if (strcmp(key, "hot-dir") == 0) {
+		o->hot_dir = v;
+	} else if (strcmp(key, "hot-dir-size") == 0) {
+		if (size_parse(v, &o->hot_dir_size) != 0 || o->hot_dir_size > INT64_MAX)
+			err = fail(why, EINVAL, "--hot-dir-size %s: not a size (100G)", v);
+	} else if (strcmp(key, "mode") == 0) {
+		err = set_word(key, v, modes, &n, why);
+		o->mode = (enum serve_mode)n;
+	} else if (strcmp(key, "verify") == 0) {
+		err = set_word(key, v, verifies, &n, why);
+		o->verify = (enum verify)n;
+	} else {
+		err = set_word(key, v, ios, &n, why);
+		o->io = (enum drive_io)n;
 	}
-	if (strcmp(key, "mode") == 0) {
-		n = one_of(key, v, modes, why);
-		o->mode = n < 0 ? MODE_AUTO : (enum serve_mode)n;
-		return n < 0 ? n : 0;
-	}
-	n = one_of(key, v, ios, why);
-	o->io = n < 0 ? DRIVE_IO_AUTO : (enum drive_io)n;
-	return n < 0 ? n : 0;
+	return err;
 }
 
 /* What mount(8) and mount.fuse3 pass on for every file system; the mount is read-only, nosuid,
- * nodev anyway. */
+ * nodev anyway, and default_permissions comes with allow_other. */
 static bool ignorable(const char *key)
 {
-	static const char *const keys[] = { "ro",       "rw",         "suid",   "nosuid", "dev",
-					    "nodev",    "exec",       "noexec", "atime",  "noatime",
-					    "relatime", "nodiratime", "async",  "auto",   "noauto",
-					    "nofail",   "user",       "nouser", "users",  "_netdev",
-					    "defaults" };
+	static const char keys[] = " ro rw suid nosuid dev nodev exec noexec sync async dirsync "
+				   "atime noatime nodiratime"
+				   " relatime strictatime lazytime nosymfollow silent mand auto "
+				   "noauto nofail user nouser"
+				   " users group owner _netdev defaults default_permissions ";
+	char word[32];
 
-	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
-		if (strcmp(key, keys[i]) == 0)
-			return true;
+	if (snprintf(word, sizeof(word), " %s ", key) < (int)sizeof(word) && !strchr(key, ' ') &&
+	    strstr(keys, word))
+		return true;
 	return strncmp(key, "x-", 2) == 0;
 }
 
 static int set_mount_options(struct options *o, char *list, char *why)
 {
-	static const char *const keys[] = { "memory", "mode", "policy", "io" };
+	static const char *const keys[] = { "memory", "mode",    "policy",      "io",
+					    "verify", "hot-dir", "hot-dir-size" };
 	int err = 0;
 
 	for (char *save, *one = strtok_r(list, ",", &save); one && !err;
@@ -117,6 +142,12 @@ static int set_mount_options(struct options *o, char *list, char *why)
 			err = set_key(o, one, value, why);
 		else if (strcmp(one, "allow_other") == 0)
 			o->allow_other = true;
+		else if (strcmp(one, "degraded") == 0)
+			o->degraded = true;
+		else if (strcmp(one, "no-warm") == 0)
+			o->no_warm = true;
+		else if (strcmp(one, "remount") == 0)
+			err = fail(why, EINVAL, "-o remount: umount it and mount it anew");
 		else if (!ignorable(one))
 			err = fail(why, EINVAL, "-o %s: unknown option", one);
 	}
@@ -130,6 +161,10 @@ int options_parse(int argc, char **argv, struct options *o, char *why)
 					       { "mode", required_argument, NULL, 'K' },
 					       { "policy", required_argument, NULL, 'K' },
 					       { "io", required_argument, NULL, 'K' },
+					       { "verify", required_argument, NULL, 'K' },
+					       { "hot-dir", required_argument, NULL, 'K' },
+					       { "hot-dir-size", required_argument, NULL, 'K' },
+					       { "no-warm", no_argument, NULL, 'W' },
 					       { "help", no_argument, NULL, 'h' },
 					       { "version", no_argument, NULL, 'V' },
 					       { 0 } };
@@ -148,6 +183,9 @@ int options_parse(int argc, char **argv, struct options *o, char *why)
 		case 'o':
 			err = set_mount_options(o, optarg, why);
 			break;
+		case 'W':
+			o->no_warm = true;
+			break;
 		case 'h':
 			fputs(help, stdout);
 			return 1;
@@ -165,6 +203,8 @@ int options_parse(int argc, char **argv, struct options *o, char *why)
 	if (!err && argc - optind != 2)
 		err = fail(why, EINVAL,
 			   "usage: expertfs [options] STORE MOUNTPOINT; see expertfs --help");
+	if (!err && !o->hot_dir != !o->hot_dir_size)
+		err = fail(why, EINVAL, "--hot-dir and --hot-dir-size go together");
 	if (!err) {
 		o->store = argv[optind];
 		o->mountpoint = argv[optind + 1];

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "expertfs/drive.h"
+#include "expertfs/loader.h"
 
 enum serve_mode { MODE_AUTO, MODE_PASSTHROUGH, MODE_DIRECT };
 
@@ -20,7 +21,11 @@ struct options {
 	unsigned memory_percent; /* of what is available, if not 0 */
 	enum serve_mode mode;
 	enum drive_io io;
+	enum verify verify;
 	const char *policy;
+	const char *hot_dir; /* NULL: none */
+	uint64_t hot_dir_size;
+	bool no_warm; /* do not fill the memory from the usage of last time */
 };
 
 /* Fills o from argv; strings point into argv. 0; 1 if --help or --version was answered; -EINVAL

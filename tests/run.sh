@@ -110,6 +110,7 @@ sanitizer_options()
 	export ASAN_OPTIONS="$common:detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1"
 	export UBSAN_OPTIONS="$common:print_stacktrace=1"
 	export LSAN_OPTIONS=exitcode=99
+	export TSAN_OPTIONS="$common:second_deadlock_stack=1"
 }
 
 # report NAME SECONDS STATUS LOG TROUBLE: one line, and the log's tail after a failure.

@@ -2,19 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Set-up of a machine, which `make demo` and `make test` run first: the packages to build and to test
-# with, and /dev/fuse. Silent and quick when all is there. As root it installs what is missing,
-# otherwise it prints the command and fails.
+# with, and /dev/fuse; with the argument `bench` also what is measured against. Silent and quick when
+# all is there. As root it installs what is missing, otherwise it prints the command and fails.
 set -u
 
 build='gcc libc6-dev make pkg-config libfuse3-dev fuse3 liburing-dev libsqlite3-dev libjansson-dev
-libpcre2-dev libxxhash-dev libutf8proc-dev'
+libpcre2-dev libxxhash-dev libutf8proc-dev libncurses-dev'
 # valgrind is for the leak run of the tests.
 testing='libcmocka-dev python3 valgrind'
+# Baseline, loop devices.
+[ "${1:-}" != bench ] || testing="$testing fio e2fsprogs mount"
 # libgomp comes with gcc; clang has its own OpenMP.
 case ${CC:-gcc} in
 *clang*) build="$build clang libomp-dev" ;;
 esac
-modules='fuse3 liburing sqlite3 jansson libpcre2-8 libxxhash libutf8proc cmocka'
+modules='fuse3 liburing sqlite3 jansson libpcre2-8 libxxhash libutf8proc ncursesw cmocka'
 
 fail()
 {

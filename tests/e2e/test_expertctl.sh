@@ -40,7 +40,8 @@ says '^memory +- of -$' "$WORK/out"
 says '^errors +-$' "$WORK/out"
 cat >"$stats" <<'END'
 {"version": 1, "store": "/data/tale\u001b[31m", "mode": "direct", "policy": "lru", "uptime_s": 3723.5, "io": "threads",
- "memory": {"budget": 4294967296, "used": 1610612736, "fixed": "?", "capacity": 1073741824, "slots": 512},
+ "memory": {"budget": 4294967296, "used": 1610612736, "fixed": "?", "capacity": 1073741824, "slots": 512,
+  "hot_store": 2147483648}, "usage": {"recording": false}, "prefetch": {"asked": 5, "loaded": 4, "used": 3, "wasted": 0},
  "experts": {"total": 320, "resident": 64, "pinned": 2}, "hits": 3, "misses": 1, "hit_rate": 0.75,
  "bytes_read": 99999999999999999999999, "load_ms": {"p50": 1, "p95": 2.5}, "errors": -1,
  "drives": [{"path": "/nvme0/tale.shard", "bytes_read": 1048576, "reads": 7, "errors": 0, "gb_per_s": 1.5}, 7]}
@@ -55,8 +56,11 @@ says '^hit rate +75\.0 %: 3 hits, 1 misses$' "$WORK/out"
 says '^read +-$' "$WORK/out"
 says '^load +p50 1\.00 ms, p95 2\.50 ms, p99 - ms$' "$WORK/out"
 says '^errors +-$' "$WORK/out"
-says '^ +1\.00 MiB +7 +0 +- +1\.50  /nvme0/tale\.shard$' "$WORK/out"
-says '^ +- +- +- +- +-  -$' "$WORK/out"
+says '^ +less than the 2\.00 GiB it may have' "$WORK/out"
+says '^usage +not recorded$' "$WORK/out"
+says '^prefetch +4 loaded of 5 asked, 3 used, 0 wasted$' "$WORK/out"
+says '^ +- - +1\.00 MiB +7 +0 +- +- +1\.50 +- +- +-  /nvme0/tale\.shard$' "$WORK/out"
+says '^ +- - +(- +){9} -$' "$WORK/out"
 expertctl stats --json "$WORK/hand" | cmp - "$stats"
 expect_fail 1 '^expertctl: standard output: ' sh -c "exec expertctl stats '$WORK/hand' >/dev/full"
 

@@ -21,8 +21,8 @@ section 'the same bytes in each mode, with each I/O, at each memory'
 make_store "$WORK/s" 3 8 300001 2 2 2
 for mode in passthrough direct; do
 	for io in uring threads; do
-		for memory in 0 3M 64M; do
-			mount_store "$WORK/s" "$MNT" --mode $mode --io $io --memory $memory
+		for memory in 0 5M 64M; do
+			mount_store "$WORK/s" "$MNT" --no-warm --mode $mode --io $io --memory $memory
 			same "$MNT" "$WORK/s.plain"
 			[ "$(stat_of "$MNT" mode)" = $mode ] || die "mode is not $mode"
 			case $io in
@@ -35,7 +35,7 @@ for mode in passthrough direct; do
 			case $memory in
 			0) [ "$resident" = 0 ] && [ "$(stat_of "$MNT" hits)" = 0 ] ;;
 			# A layer has more experts than fit; read one after the other, each still finds room.
-			3M) [ "$resident" -gt 0 ] && [ "$resident" -lt 24 ] && [ "$(stat_of "$MNT" unkept)" = 0 ] ;;
+			5M) [ "$resident" -gt 0 ] && [ "$resident" -lt 24 ] && [ "$(stat_of "$MNT" unkept)" = 0 ] ;;
 			64M) [ "$resident" = 24 ] && [ "$(stat_of "$MNT" hits)" = 24 ] ;;
 			esac || die "--memory $memory: $resident experts resident"
 			unmount "$MNT"
@@ -44,7 +44,7 @@ for mode in passthrough direct; do
 done
 
 section 'names and attributes'
-mount_store "$WORK/s" "$MNT" --memory 64M
+mount_store "$WORK/s" "$MNT" --no-warm --memory 64M
 [ "$(ls "$MNT/experts")" = $'000\n001\n002' ] || die 'wrong layers'
 [ "$(ls "$MNT/experts/001" | wc -l)" = 8 ] || die 'wrong experts'
 [ "$(stat -c '%s %a %F' "$MNT/experts/001/007")" = '300001 444 regular file' ] || die 'wrong attributes'
@@ -103,15 +103,18 @@ for n, m in maps:
     assert hashlib.sha256(bytes(m)).digest() == want[n], n
 EOF
 for mode in passthrough direct; do
-	mount_store "$WORK/s" "$MNT" --mode $mode --memory 3M
+	mount_store "$WORK/s" "$MNT" --no-warm --mode $mode --memory 5M
 	python3 "$WORK/hold.py" "$MNT" "$WORK/s.plain" $mode
+	# What was mapped to the end could not go before.
+	same "$MNT" "$WORK/s.plain"
 	[ "$(stat_of "$MNT" evictions)" -gt 0 ] || die 'nothing was evicted'
+	[ "$(stat_of "$MNT" recycled)" -gt 0 ] || die 'no memory was used again'
 	unmount "$MNT"
 done
 
 section 'many readers at once, room for few'
 for mode in passthrough direct; do
-	mount_store "$WORK/s" "$MNT" --mode $mode --memory 3M
+	mount_store "$WORK/s" "$MNT" --no-warm --mode $mode --memory 5M
 	for i in $(seq 400); do
 		printf '%03d/%03d\n' $((RANDOM % 3)) $((RANDOM % 8))
 	done | xargs -P 12 -I{} cmp "$MNT/experts/{}" "$WORK/s.plain/experts/{}"
@@ -130,7 +133,7 @@ same "$MNT" "$WORK/big.plain"
 unmount "$MNT"
 
 section 'the policy is switched and tuned under what is resident'
-mount_store "$WORK/s" "$MNT" --memory 64M
+mount_store "$WORK/s" "$MNT" --no-warm --memory 64M
 for e in 000 001 002 003; do cat "$MNT/experts/000/$e" >/dev/null; done
 for policy in 'lru' 'lfru weight=0.3 half_life=16' 'lfru weight=0.7' 's3fifo' 'quota:lru' 'expert'; do
 	# shellcheck disable=SC2086

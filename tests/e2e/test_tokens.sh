@@ -49,7 +49,7 @@ same "$WORK/plain.json" plain
 section 'mounts: mode, memory, drives'
 for store in one three; do
 	for mode in passthrough direct; do
-		for memory in 0 1200K 3M 100M; do
+		for memory in 0 2M 4M 100M; do
 			mount_store "$WORK/$store" "$MNT" --mode $mode --memory $memory
 			for _ in first second; do
 				run "$MNT" "$WORK/out.json"
@@ -70,7 +70,7 @@ done
 
 section 'any policy'
 for policy in lru lfru:weight=0.3 s3fifo quota:lru expert; do
-	mount_store "$WORK/one" "$MNT" --policy $policy --memory 3M
+	mount_store "$WORK/one" "$MNT" --policy $policy --memory 4M
 	run "$MNT" "$WORK/out.json"
 	same "$WORK/out.json" passthrough
 	[ "$(stat_of "$MNT" policy)" = $policy ] || die "the policy is not $policy"
@@ -78,8 +78,23 @@ for policy in lru lfru:weight=0.3 s3fifo quota:lru expert; do
 	unmount "$MNT"
 done
 
+section 'one daemon, several engines at once'
+mount_store "$WORK/three" "$MNT" --memory 4M
+for i in 1 2 3; do run "$MNT" "$WORK/at-once-$i.json" & done
+for i in 1 2 3; do wait -n || die 'an engine failed beside the others'; done
+# The daemon's hits are those of all three.
+for i in 1 2 3; do
+	python3 - "$WORK/plain.json" "$WORK/at-once-$i.json" <<'EOF'
+import json, sys
+want, got = (json.load(open(p)) for p in sys.argv[1:3])
+for key in ("ids", "text", "logits", "stop"):
+    assert want[key] == got[key], key
+EOF
+done
+unmount "$MNT"
+
 section 'sampled with a seed, and with any number of threads'
-mount_store "$WORK/one" "$MNT" --memory 3M
+mount_store "$WORK/one" "$MNT" --memory 4M
 run "$MNT" "$WORK/s1.json" --temp 0.8 --top-p 0.95 --seed 7 --threads 1
 run "$MNT" "$WORK/s2.json" --temp 0.8 --top-p 0.95 --seed 7 --threads 3
 run "$WORK/plain" "$WORK/s3.json" --temp 0.8 --top-p 0.95 --seed 7

@@ -17,7 +17,10 @@ struct ctl_command {
 	int (*run)(char **argv); /* the words after the name, NULL at the end */
 };
 
-extern const struct ctl_command ctl_stats, ctl_policy, ctl_export;
+extern const struct ctl_command ctl_drives, ctl_add_drive, ctl_remove_drive, ctl_move;
+extern const struct ctl_command ctl_pin, ctl_unpin, ctl_warm, ctl_evict;
+extern const struct ctl_command ctl_rebuild, ctl_usage_table, ctl_verify;
+extern const struct ctl_command ctl_stats, ctl_top, ctl_policy, ctl_trace, ctl_export;
 
 /* Exit status 2, and the sentence why: for a command line that makes no sense. */
 __attribute__((format(printf, 1, 2))) int ctl_usage(const char *fmt, ...);

@@ -28,6 +28,7 @@
 #include "expertfs/fail.h"
 #include "expertfs/size.h"
 #include "expertfs/store.h"
+#include "expertfs/storelock.h"
 
 #define COPY_BYTES (1u << 20)
 
@@ -41,6 +42,7 @@ struct export
 	uint64_t total, done; /* bytes */
 	struct timespec start;
 	double shown; /* seconds after start */
+	int lock;     /* of the store; -1: none */
 };
 
 static volatile sig_atomic_t interrupted;
@@ -395,6 +397,8 @@ static void finish(struct export *x)
 	free(x->drive);
 	free(x->buffer);
 	store_close(x->store);
+	if (x->lock >= 0)
+		close(x->lock);
 	free(x);
 }
 
@@ -402,6 +406,8 @@ static int export_all(struct export *x, const char *store, const char *dir, char
 {
 	int err = set_paths(x, dir, why);
 
+	/* Nobody moves experts meanwhile. */
+	err = err ? err : store_lock(store, STORE_SERVED, &x->lock, why);
 	err = err ? err : store_open(store, &x->store, why);
 	if (err == 0 && x->store->lost)
 		err = -ENOENT; /* why says which shard is not there */
@@ -427,6 +433,7 @@ static int export(const char *store, const char *dir)
 		fputs("expertctl: out of memory\n", stderr);
 		return 1;
 	}
+	x->lock = -1;
 	sigaction(SIGINT, &act, NULL);
 	sigaction(SIGTERM, &act, NULL);
 	sigaction(SIGHUP, &act, NULL);

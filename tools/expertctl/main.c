@@ -9,11 +9,13 @@
 #include <string.h>
 
 /* In the order of --help. */
+/* clang-format off: one a line */
 static const struct ctl_command *const commands[] = {
-	&ctl_stats,
-	&ctl_policy,
-	&ctl_export,
+	&ctl_stats, &ctl_top,    &ctl_policy,    &ctl_pin,          &ctl_unpin, &ctl_warm,
+	&ctl_evict, &ctl_drives, &ctl_add_drive, &ctl_remove_drive, &ctl_move,  &ctl_usage_table,
+	&ctl_trace, &ctl_export, &ctl_verify,    &ctl_rebuild,
 };
+/* clang-format on */
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
 /* Every line of about after its own indentation. */
@@ -21,9 +23,9 @@ static void print_about(const struct ctl_command *c)
 {
 	const char *text = c->about, *end;
 
-	printf("  %-12s", c->name);
+	printf("  %-14s", c->name);
 	while ((end = strchr(text, '\n')) != NULL) {
-		printf("%.*s\n  %12s", (int)(end - text), text, "");
+		printf("%.*s\n  %14s", (int)(end - text), text, "");
 		text = end + 1;
 	}
 	puts(text);
@@ -37,7 +39,7 @@ static int help(void)
 	puts("\nMOUNT is " CTL_DEFAULT_MOUNT " if it is not given.\n");
 	for (size_t i = 0; i < COMMANDS; i++)
 		print_about(commands[i]);
-	puts("\n  -h, --help  this text; --version\n\n"
+	puts("\n  -h, --help    this text; --version\n\n"
 	     "Exit status: 0, 1 after an error, 2 if the command line makes no sense.");
 	return fflush(stdout) == 0 ? 0 : 1;
 }

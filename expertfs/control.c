@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The control files, and what an open one does; see control.h.
+ */
+#include "expertfs/control.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "expertfs/fail.h"
+#include "expertfs/fs.h"
+#include "expertfs/hotdir.h"
+#include "expertfs/log.h"
+#include "expertfs/respread.h"
+#include "expertfs/select.h"
+#include "expertfs/stats.h"
+#include "expertfs/tracer.h"
+#include "expertfs/usage.h"
+
+#define TOP_EXPERTS 100 /* a tall terminal */
+
+struct control {
+	const struct control_file *file;
+	pthread_mutex_t lock;
+	char *text;
+};
+
+/* -- what is read --------------------------------------------------------------------------------- */
+
+static char *read_stats(struct fs *fs)
+{
+	return fs_stats_json(fs);
+}
+
+static char *read_metrics(struct fs *fs)
+{
+	return fs_metrics_text(fs);
+}
+
+static char *read_map(struct fs *fs)
+{
+	return fs_map_text(fs);
+}
+
+static char *read_top(struct fs *fs)
+{
+	return fs_top_text(fs, TOP_EXPERTS);
+}
+
+static char *read_drives(struct fs *fs)
+{
+	return respread_text(fs->respread, fs->hotdir);
+}
+
+static char *read_nothing(struct fs *fs)
+{
+	(void)fs;
+	return strdup("");
+}
+
+static char *read_policy(struct fs *fs)
+{
+	struct hotstore_stats h;
+	char *text;
+
+	hotstore_stats(fs->hot, &h);
+	return asprintf(&text, "%s\n", h.spec) < 0 ? NULL : text;
+}
+
+/* A line for each expert that passes; info is the picture of all. */
+static char *list_experts(struct fs *fs, const char *head,
+			  int (*line)(FILE *f, const struct store_expert *e,
+				      const struct hot_info *info))
+{
+	struct hot_info *info = malloc(fs->store->experts * sizeof(*info));
+	char *text = NULL;
+	size_t size;
+	FILE *f = info ? open_memstream(&text, &size) : NULL;
+
+	if (f) {
+		hotstore_snapshot(fs->hot, info);
+		fputs(head, f);
+		for (uint32_t i = 0; i < fs->store->experts; i++)
+			line(f, &fs->store->expert[i], &info[i]);
+		if (fclose(f) != 0) {
+			free(text);
+			text = NULL;
+		}
+	}
+	free(info);
+	return text;
+}
+
+static int usage_line(FILE *f, const struct store_expert *e, const struct hot_info *info)
+{
+	static const char *const states[] = { "cold", "loading", "resident" };
+
+	return fprintf(f, "%u,%u,%.6g,%llu,%llu,%llu,%llu,%s\n", e->layer, e->expert, info->heat,
+		       (unsigned long long)info->uses, (unsigned long long)info->loads,
+		       (unsigned long long)info->last_use, (unsigned long long)info->load_ns,
+		       states[info->state]);
+}
+
+static char *read_usage(struct fs *fs)
+{
+	return list_experts(fs, "layer,expert,heat,uses,loads,last_use,load_ns,state\n",
+			    usage_line);
+}
+
+static int pinned_line(FILE *f, const struct store_expert *e, const struct hot_info *info)
+{
+	return info->pinned ? fprintf(f, "%u/%u\n", e->layer, e->expert) : 0;
+}
+
+static char *read_pinned(struct fs *fs)
+{
+	return list_experts(fs, "", pinned_line);
+}
+
+static char *read_trace(struct fs *fs)
+{
+	char line[PATH_MAX + 256], *text;
+
+	pthread_mutex_lock(&fs->trace_lock);
+	if (fs->tracer)
+		tracer_status(fs->tracer, line, sizeof(line));
+	else
+		snprintf(line, sizeof(line), "off");
+	pthread_mutex_unlock(&fs->trace_lock);
+	return asprintf(&text, "%s\n", line) < 0 ? NULL : text;
+}
+
+/* -- what is written ------------------------------------------------------------------------------ */
+
+/* What one word of a line does to each expert that it names; the first failure stays. */
+struct order {
+	struct fs *fs;
+	int (*give)(struct hotstore *h, uint32_t index);
+	int err;
+	uint32_t failed; /* index */
+};
+
+static void obey(void *arg, uint32_t index)
+{
+	struct order *o = arg;
+	int err = o->err ? 0 : o->give(o->fs->hot, index);
+
+	if (err) {
+		o->err = err;
+		o->failed = index;
+	}
+}
+
+static int give_order(struct fs *fs, const char *line,
+		      int (*give)(struct hotstore *h, uint32_t index), const char *cannot,
+		      char *why)
+{
+	struct order o = { .fs = fs, .give = give };
+	int err = select_experts(fs->store, fs->hot, line, obey, &o, why);
+
+	if (!o.err)
+		return err;
+	return fail(why, -o.err, "expert %u/%u %s: %s", fs->store->expert[o.failed].layer,
+		    fs->store->expert[o.failed].expert, cannot,
+		    o.err == -ENOSPC   ? "there is no room for it in memory"
+		    : o.err == -ENOENT ? "it is not"
+		    : o.err == -EBUSY  ? "a reader has it open or mapped, or it is pinned"
+				       : strerror(-o.err));
+}
+
+/* A guess that cannot be followed is no error: the engine goes on. */
+static int order_prefetch(struct hotstore *h, uint32_t index)
+{
+	hotstore_load(h, index, HOT_PREFETCH);
+	return 0;
+}
+
+static int order_warm(struct hotstore *h, uint32_t index)
+{
+	int err = hotstore_load(h, index, HOT_WARM);
+
+	return err == -EEXIST ? 0 : err;
+}
+
+/* Of many, those that are not in memory, or that somebody reads, stay as they are. */
+static int order_evict(struct hotstore *h, uint32_t index)
+{
+	int err = hotstore_evict(h, index);
+
+	return err == -ENOENT ? 0 : err;
+}
+
+static int write_prefetch(struct fs *fs, const struct control_caller *who, const char *line,
+			  char *why)
+{
+	(void)who;
+	return give_order(fs, line, order_prefetch, "cannot be prefetched", why);
+}
+
+static int write_pin(struct fs *fs, const struct control_caller *who, const char *line, char *why)
+{
+	(void)who;
+	return give_order(fs, line, hotstore_pin, "cannot be pinned", why);
+}
+
+static int write_unpin(struct fs *fs, const struct control_caller *who, const char *line, char *why)
+{
+	(void)who;
+	return give_order(fs, line, hotstore_unpin, "cannot be unpinned", why);
+}
+
+static int write_warm(struct fs *fs, const struct control_caller *who, const char *line, char *why)
+{
+	(void)who;
+	return give_order(fs, line, order_warm, "cannot be loaded", why);
+}
+
+static int write_evict(struct fs *fs, const struct control_caller *who, const char *line, char *why)
+{
+	(void)who;
+	return give_order(fs, line, order_evict, "cannot be evicted", why);
+}
+
+static int write_policy(struct fs *fs, const struct control_caller *who, const char *line,
+			char *why)
+{
+	int err = hotstore_set_policy(fs->hot, line);
+
+	(void)who;
+	if (err)
+		return fail(why, -err, "there is no policy \"%s\", or not with such a parameter",
+			    line);
+	log_line(LOG_INFO, "policy %s", line);
+	return 0;
+}
+
+static int write_drives(struct fs *fs, const struct control_caller *who, const char *line,
+			char *why)
+{
+	int err = respread_command(fs->respread, line, why);
+
+	(void)who;
+	if (!err)
+		log_line(LOG_INFO, "drives: %s", line);
+	return err;
+}
+
+static void on_use(void *arg, uint64_t now, uint32_t index)
+{
+	const struct fs *fs = arg;
+	const struct store_expert *e = &fs->store->expert[index];
+
+	tracer_open(fs->tracer, now, e->layer, e->expert);
+}
+
+static int start_trace(struct fs *fs, const struct control_caller *who, const char *path, char *why)
+{
+	struct tracer *t;
+	int err;
+
+	if (fs->tracer)
+		return fail(why, EBUSY, "a trace is being recorded already");
+	err = tracer_start(path, who->uid, who->gid, fs->store, &t, why);
+	if (err)
+		return err;
+	fs->tracer = t;
+	hotstore_watch(fs->hot, on_use, fs);
+	log_line(LOG_INFO, "recording a trace into %s", path);
+	return 0;
+}
+
+static int stop_trace(struct fs *fs, char *why)
+{
+	struct tracer *t = fs->tracer;
+
+	if (!t)
+		return fail(why, ENOENT, "no trace is being recorded");
+	hotstore_watch(fs->hot, NULL, NULL);
+	fs->tracer = NULL;
+	log_line(LOG_INFO, "the recording ends");
+	return tracer_stop(t, why);
+}
+
+void control_stop_trace(struct fs *fs)
+{
+	char why[WHY_MAX];
+
+	if (fs->tracer && stop_trace(fs, why) != 0)
+		log_line(LOG_ERR, "%s", why);
+}
+
+static int write_trace(struct fs *fs, const struct control_caller *who, const char *line, char *why)
+{
+	int err;
+
+	pthread_mutex_lock(&fs->trace_lock);
+	if (strncmp(line, "start ", 6) == 0)
+		err = start_trace(fs, who, line + 6, why);
+	else if (strcmp(line, "stop") == 0)
+		err = stop_trace(fs, why);
+	else
+		err = fail(why, EINVAL, "\"%s\": it is \"start FILE\" or \"stop\"", line);
+	pthread_mutex_unlock(&fs->trace_lock);
+	return err;
+}
+
+static int write_usage(struct fs *fs, const struct control_caller *who, const char *line, char *why)
+{
+	(void)who;
+	return strcmp(line, "flush") == 0 ? usage_flush(fs->usage, why)
+					  : fail(why, EINVAL, "\"%s\": it is \"flush\"", line);
+}
+
+/* -- the table ------------------------------------------------------------------------------------ */
+
+static const struct control_file files[] = {
+	{ "stats.json", 0444, read_stats, NULL },
+	{ "metrics", 0444, read_metrics, NULL },
+	{ "map", 0444, read_map, NULL },
+	{ "top", 0444, read_top, NULL },
+	{ "usage", 0644, read_usage, write_usage },
+	{ "policy", 0644, read_policy, write_policy },
+	{ "prefetch", 0200, read_nothing, write_prefetch },
+	{ "pin", 0644, read_pinned, write_pin },
+	{ "unpin", 0200, read_nothing, write_unpin },
+	{ "warm", 0200, read_nothing, write_warm },
+	{ "evict", 0200, read_nothing, write_evict },
+	{ "drives", 0644, read_drives, write_drives },
+	{ "trace", 0644, read_trace, write_trace },
+};
+
+const struct control_file *control_file(uint32_t i)
+{
+	return i < sizeof(files) / sizeof(*files) ? &files[i] : NULL;
+}
+
+/* -- an open one ---------------------------------------------------------------------------------- */
+
+struct control *control_open(const struct control_file *f, struct fs *fs)
+{
+	struct control *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->file = f;
+	c->text = f->read(fs);
+	if (!c->text) {
+		free(c);
+		return NULL;
+	}
+	pthread_mutex_init(&c->lock, NULL);
+	return c;
+}
+
+void control_close(struct control *c)
+{
+	pthread_mutex_destroy(&c->lock);
+	free(c->text);
+	free(c);
+}
+
+size_t control_read(struct control *c, char *buf, size_t size, uint64_t off)
+{
+	size_t total, n;
+
+	pthread_mutex_lock(&c->lock);
+	total = strlen(c->text);
+	n = off >= total ? 0 : size < total - off ? size : (size_t)(total - off);
+	memcpy(buf, c->text + (n ? off : 0), n);
+	pthread_mutex_unlock(&c->lock);
+	return n;
+}
+
+/* From now on this is what is to be read. */
+static void set_text(struct control *c, const char *text)
+{
+	char *copy = strdup(text);
+
+	if (!copy)
+		return;
+	pthread_mutex_lock(&c->lock);
+	free(c->text);
+	c->text = copy;
+	pthread_mutex_unlock(&c->lock);
+}
+
+int control_write(struct control *c, struct fs *fs, const struct control_caller *who,
+		  const char *text, size_t size)
+{
+	char why[WHY_MAX] = "", *copy = strndup(text, size), *save;
+	int err = copy ? 0 : -ENOMEM;
+
+	for (char *line = copy ? strtok_r(copy, "\n", &save) : NULL; line && !err;
+	     line = strtok_r(NULL, "\n", &save)) {
+		size_t n = strlen(line);
+		while (n > 0 && line[n - 1] == ' ')
+			line[--n] = 0;
+		if (n > 0)
+			err = c->file->write(fs, who, line, why);
+	}
+	free(copy);
+	if (err && why[0])
+		set_text(c, why);
+	return err;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The files below .expertfs/: the daemon as text to read, and lines to write to it.
+ *
+ * What is read is made at open. What is written is whole lines, obeyed one after the other; the
+ * first that fails ends the write with its errno, and the sentence can be read from the same open
+ * file (as long as it was opened for both). README.md lists the files.
+ */
+#ifndef EXPERTFS_CONTROL_H
+#define EXPERTFS_CONTROL_H
+
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+struct fs;
+
+/* Who writes. */
+struct control_caller {
+	uid_t uid;
+	gid_t gid;
+};
+
+struct control_file {
+	const char *name;
+	mode_t mode; /* permission bits */
+	/* The text of one open; free() it. NULL: out of memory. */
+	char *(*read)(struct fs *fs);
+	/* Obeys a line (no newline). 0, or negative errno and the sentence. NULL: read-only. */
+	int (*write)(struct fs *fs, const struct control_caller *who, const char *line, char *why);
+};
+
+/* In the order of listing; NULL after the last. */
+const struct control_file *control_file(uint32_t i);
+
+/* An open control file. Thread-safe. */
+struct control;
+struct control *control_open(const struct control_file *f, struct fs *fs); /* NULL: no memory */
+void control_close(struct control *c);
+/* size bytes at off into buf; how many there are. */
+size_t control_read(struct control *c, char *buf, size_t size, uint64_t off);
+/* 0, or negative errno: the sentence is now what is to be read. */
+int control_write(struct control *c, struct fs *fs, const struct control_caller *who,
+		  const char *text, size_t size);
+
+/* trace.h of the daemon: ends a recording at the end of the daemon. */
+void control_stop_trace(struct fs *fs);
+
+#endif
