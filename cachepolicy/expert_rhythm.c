@@ -61,6 +61,7 @@ static void start_classes(struct rhythm *r)
 		k->after[0] = again;
 		k->after[round] += START - again;
 		k->sum = START;
+		r->end[c] = end_of(c) < r->ages ? end_of(c) + 1 : r->ages;
 	}
 	r->class[round].mean = (float)r->round;
 }
@@ -83,9 +84,9 @@ int rhythm_create(struct rhythm *r, uint32_t layers, float nearness)
 	r->power = calloc(2, row);
 	r->reach = calloc(r->classes, row);
 	r->worth = calloc(r->classes + 1, row);
-	r->sum = calloc(1, row);
+	r->end = calloc(r->classes, sizeof(r->end[0]));
 	if (!r->visit || !r->gap || !r->visited || !r->class || !r->power || !r->reach ||
-	    !r->worth || !r->sum)
+	    !r->worth || !r->end)
 		return -ENOMEM;
 	memset(r->gap, (int)r->classes, layers);
 	start_classes(r);
@@ -102,7 +103,7 @@ void rhythm_destroy(struct rhythm *r)
 	free(r->power);
 	free(r->reach);
 	free(r->worth);
-	free(r->sum);
+	free(r->end);
 }
 
 void rhythm_tune(struct rhythm *r, float nearness)
@@ -173,7 +174,7 @@ static bool make_reach(struct rhythm *r, uint32_t c)
 	if (k->made_of_mean >= 0 && fabsf(k->mean - k->made_of_mean) <= same_mean * k->mean)
 		return false;
 	k->made_of_mean = k->mean;
-	for (uint32_t age = 0; age < r->ages; age++) {
+	for (uint32_t age = 0; age < r->end[c]; age++) {
 		float left = k->mean - (float)age;
 
 		if (left < 0.5f)
@@ -188,23 +189,30 @@ static bool make_reach(struct rhythm *r, uint32_t c)
 static void make_worth(struct rhythm *r, uint32_t of)
 {
 	struct rhythm_class *k = &r->class[of];
-	float *worth = r->worth + (size_t)of * r->stride;
-	uint32_t round = class_of(r->round);
+	float *worth = r->worth + (size_t)of * r->stride, sum = 0;
+	uint32_t round = class_of(r->round), age;
 
 	memset(worth, 0, r->stride * sizeof(worth[0]));
-	memset(r->sum, 0, r->stride * sizeof(r->sum[0]));
 	for (uint32_t c = 0; c < r->classes; c++) {
-		float share = (k->made_of[c] = k->after[c] / k->sum);
 		const float *reach = r->reach + (size_t)c * r->stride;
 
-		share += c == round ? least_round : 0;
-		for (uint32_t age = 0; age <= end_of(c) && age < r->ages && share > 0; age++) {
-			worth[age] += share * reach[age];
-			r->sum[age] += share;
+		k->made_of[c] = k->after[c] / k->sum;
+		k->share[c] = k->made_of[c] + (c == round ? least_round : 0);
+		for (age = 0; age < r->end[c] && k->share[c] > 0; age += LANES)
+			lanes_store(worth + age, lanes_load(worth + age) +
+							 k->share[c] * lanes_load(reach + age));
+	}
+	/* From the oldest age down, as more and more classes reach so far. */
+	age = r->ages;
+	for (uint32_t c = r->classes; c-- > 0;) {
+		uint32_t down = c ? r->end[c - 1] : 0;
+
+		sum += k->share[c];
+		while (age > down) {
+			age--;
+			worth[age] = sum > 0 ? worth[age] / sum : r->power[2 * age + 1];
 		}
 	}
-	for (uint32_t age = 0; age < r->ages; age++)
-		worth[age] = r->sum[age] > 0 ? worth[age] / r->sum[age] : r->power[2 * age + 1];
 }
 
 void rhythm_update(struct rhythm *r)

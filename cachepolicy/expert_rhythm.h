@@ -24,7 +24,8 @@ struct rhythm_class {
 	float mean, made_of_mean;
 	float after[RHYTHM_CLASSES];   /* decayed counts of the gaps that came after it, */
 	float sum;                     /* and of all of them */
-	float made_of[RHYTHM_CLASSES]; /* the shares that its row of worth was made of */
+	float made_of[RHYTHM_CLASSES]; /* the shares that its row of worth was made of, */
+	float share[RHYTHM_CLASSES];   /* and what is added to be never sure */
 };
 
 struct rhythm {
@@ -40,9 +41,9 @@ struct rhythm {
 	uint64_t changed; /* bit c: class c has learned something since its row was made */
 	float nearness;
 	float *power; /* of distances in half steps: to the -nearness */
-	float *reach; /* by class and age: worth if the next gap is of this class */
+	float *reach; /* by class and age: worth if the next gap is of this class; 0 if it is not */
 	float *worth; /* by class of the gap before and age */
-	float *sum;   /* while a row is made */
+	uint32_t *end; /* of each class: one more than its longest gap */
 };
 
 int rhythm_create(struct rhythm *r, uint32_t layers, float nearness); /* 0 or -ENOMEM */

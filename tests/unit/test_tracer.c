@@ -300,21 +300,6 @@ static void refusals(void **state)
 	assert_int_equal(tracer_stop(NULL, why), 0);
 }
 
-/* Whether any user can get to what lies below path. */
-static bool others_may_pass(const char *below)
-{
-	char folder[sizeof(path)];
-	struct stat st;
-
-	snprintf(folder, sizeof(folder), "%s", below);
-	for (char *slash; (slash = strrchr(folder, '/')) != NULL && slash != folder;) {
-		*slash = 0;
-		if (stat(folder, &st) != 0 || !(st.st_mode & S_IXOTH))
-			return false;
-	}
-	return true;
-}
-
 /* A daemon of root makes the file as him who asked for it. */
 static void whose_file(void **state)
 {
