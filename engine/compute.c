@@ -80,13 +80,13 @@ static void row_block(const struct product *p, int thread, int first, int rows, 
 	const float *row[COMPUTE_ROWS];
 	float *buf = compute_rows(p->compute, thread);
 
-	for (int r = 0; r < rows; r++, buf += p->compute->row_floats) {
-		row[r] = buf;
+	for (int r = 0; r < rows; r++) {
+		row[r] = buf + (size_t)r * p->compute->row_floats;
 		if (w->fmt.type == W_F32) /* lies there as it is needed */
 			row[r] = (const float *)w->codes + (size_t)(first + r) * (size_t)w->cols;
-		else
-			k->dequant(w, first + r, buf);
 	}
+	if (w->fmt.type != W_F32)
+		k->dequant(w, first, rows, buf, p->compute->row_floats);
 	for (int t = 0; t < p->n; t += X_BLOCK) {
 		int m = p->n - t < X_BLOCK ? p->n - t : X_BLOCK;
 		for (int r = 0; r < rows; r++)

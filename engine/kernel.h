@@ -23,8 +23,9 @@
 
 struct kernel_table {
 	const char *isa;
-	/* Row `row` of m as m->cols floats: the bits of dequant_row(). */
-	void (*dequant)(const struct wmat *m, int row, float *dst);
+	/* Rows row .. row + rows - 1 of m as m->cols floats each, ld floats apart: the bits of
+	 * dequant_row(). */
+	void (*dequant)(const struct wmat *m, int row, int rows, float *dst, size_t ld);
 	/* sum a[i] * b[i] */
 	float (*dot)(const float *a, const float *b, int n);
 	/* out[t * out_stride] = dot(w, x + t * x_stride), t < count: the same bits, fewer loads. */
