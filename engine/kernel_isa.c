@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The inner loops (kernel.h), compiled once per instruction set with
- * -DKERNEL_ISA=plain|avx2|avx512.
+ * -DKERNEL_ISA=NAME (the names are in kernel.c).
  *
  * Plain C with vector types as wide as the instruction set's registers; nothing here names an
  * instruction. LANES sums are kept in SUMS vectors: enough of them in flight to hide the latency of
@@ -236,6 +236,10 @@ static void dequant(const struct wmat *m, int row, int rows, float *dst, size_t 
 	}
 }
 
+void PASTE(kernel_quantise_, KERNEL_ISA)(const float *x, size_t ldx, struct acts *a);
+void PASTE(kernel_multiply_, KERNEL_ISA)(const struct wmat *m, int block, const struct acts *a,
+					 float *y, size_t ldy);
+
 extern const struct kernel_table TABLE;
 const struct kernel_table TABLE = {
 	.isa = TEXT(KERNEL_ISA),
@@ -245,4 +249,6 @@ const struct kernel_table TABLE = {
 	.axpy = axpy,
 	.dot_bf16 = dot_bf16,
 	.axpy_bf16 = axpy_bf16,
+	.quantise = PASTE(kernel_quantise_, KERNEL_ISA),
+	.multiply = PASTE(kernel_multiply_, KERNEL_ISA),
 };

@@ -228,6 +228,7 @@ static void matmul_gives_the_same_bits_whatever_the_split(void **state)
 		for (size_t n = 0; n < sizeof(threads) / sizeof(threads[0]); n++) {
 			struct compute c;
 			assert_int_equal(compute_init(&c, threads[n], 300, NULL), 0);
+			c.float_activations = true; /* the others: test_kernel_int8.c */
 			for (int t = 0; n == 0 && t < X; t++)
 				matmul(&c, &m, x + (size_t)t * 300, 300, 1, one + (size_t)t * ROWS,
 				       ROWS);

@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sixteen lanes, one a row of a block of weights, as each instruction set has them: what
+ * kernel_int8.c is written in. Only that file includes this one.
+ *
+ *	struct codes    64 bytes: 4 codes of each of 16 rows
+ *	struct ints     16 sums of 32 bits
+ *	struct part     the same while products are being added, perhaps in 16 bits
+ *	struct floats   16 floats
+ *
+ * A part begins as part_begin(sums), takes at most PART_STEPS calls of dot_q4() or one of dot_q8(),
+ * and ends as part_end(sums, part). No sum overflows: 16 bits hold 8 * 2 * 15 * 127 and 2 * 128 *
+ * 127. Sums of integers are exact in any order, a float operation rounds the same everywhere (the
+ * multiply-add is a fused one in each instruction set), so each set gives the same bits.
+ */
+#ifndef ENGINE_KERNEL_LANES_H
+#define ENGINE_KERNEL_LANES_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "engine/quant.h"
+
+#define PART_STEPS 8
+#define INLINE     static inline __attribute__((always_inline))
+
+INLINE int32_t four(const int8_t *x)
+{
+	int32_t v;
+
+	memcpy(&v, x, sizeof(v));
+	return v;
+}
+
+#if defined(__AVX512VNNI__)
+
+#include <immintrin.h>
+
+#define TILE    8 /* activation rows at once: as many sums, floats and two weights in 32 registers */
+#define Q8_BIAS 4 /* dot_q8() adds 128 to the weights: sums begin at bias << 4 instead of 0 */
+
+struct codes {
+	__m512i v;
+};
+
+struct ints {
+	__m512i v;
+};
+
+struct part {
+	__m512i v;
+};
+
+struct floats {
+	__m512 v;
+};
+
+INLINE struct codes load_codes(const uint8_t *p)
+{
+	return (struct codes){ _mm512_loadu_si512(p) };
+}
+
+INLINE struct codes low_nibbles(struct codes c)
+{
+	return (struct codes){ _mm512_and_si512(c.v, _mm512_set1_epi8(15)) };
+}
+
+INLINE struct codes high_nibbles(struct codes c)
+{
+	return low_nibbles((struct codes){ _mm512_srli_epi16(c.v, 4) });
+}
+
+INLINE struct codes ready_q8(struct codes c)
+{
+	return (struct codes){ _mm512_xor_si512(c.v, _mm512_set1_epi8(-128)) };
+}
+
+INLINE struct ints all_ints(int32_t x)
+{
+	return (struct ints){ _mm512_set1_epi32(x) };
+}
+
+INLINE struct part part_begin(struct ints sums)
+{
+	return (struct part){ sums.v };
+}
+
+INLINE struct part dot_q4(struct part p, struct codes w, const int8_t *x)
+{
+	return (struct part){ _mm512_dpbusd_epi32(p.v, w.v, _mm512_set1_epi32(four(x))) };
+}
+
+INLINE struct part dot_q8(struct part p, struct codes w, const int8_t *x)
+{
+	return dot_q4(p, w, x);
+}
+
+INLINE struct ints part_end(struct ints sums, struct part p)
+{
+	(void)sums;
+	return (struct ints){ p.v };
+}
+
+INLINE struct floats no_floats(void)
+{
+	return (struct floats){ _mm512_setzero_ps() };
+}
+
+INLINE struct floats load_scales(const uint16_t *p)
+{
+	return (struct floats){ _mm512_cvtph_ps(
+		_mm256_loadu_si256((const __m256i *)(const void *)p)) };
+}
+
+/* y + sums * weight_scale * x_scale: one product rounded, the other fused with the sum. */
+INLINE struct floats add_group(struct floats y, struct ints sums, struct floats weight_scale,
+			       float x_scale)
+{
+	__m512 t = _mm512_mul_ps(_mm512_cvtepi32_ps(sums.v), weight_scale.v);
+
+	return (struct floats){ _mm512_fmadd_ps(t, _mm512_set1_ps(x_scale), y.v) };
+}
+
+INLINE void store_floats(float *p, struct floats f)
+{
+	_mm512_storeu_ps(p, f.v);
+}
+
+#elif defined(__AVX2__)
+
+#include <immintrin.h>
+
+#define TILE    2
+#define Q8_BIAS 0 /* signs are moved to the activations: no bias */
+
+struct codes {
+	__m256i a, b;
+};
+
+struct ints {
+	__m256i a, b;
+};
+
+struct part {
+	__m256i a, b; /* of 16 bits */
+};
+
+struct floats {
+	__m256 a, b;
+};
+
+INLINE struct codes load_codes(const uint8_t *p)
+{
+	const __m256i *v = (const __m256i *)(const void *)p;
+
+	return (struct codes){ _mm256_loadu_si256(v), _mm256_loadu_si256(v + 1) };
+}
+
+INLINE struct codes low_nibbles(struct codes c)
+{
+	__m256i m = _mm256_set1_epi8(15);
+
+	return (struct codes){ _mm256_and_si256(c.a, m), _mm256_and_si256(c.b, m) };
+}
+
+INLINE struct codes high_nibbles(struct codes c)
+{
+	return low_nibbles((struct codes){ _mm256_srli_epi16(c.a, 4), _mm256_srli_epi16(c.b, 4) });
+}
+
+INLINE struct codes ready_q8(struct codes c)
+{
+	return c;
+}
+
+INLINE struct ints all_ints(int32_t x)
+{
+	return (struct ints){ _mm256_set1_epi32(x), _mm256_set1_epi32(x) };
+}
+
+INLINE struct part part_begin(struct ints sums)
+{
+	(void)sums;
+	return (struct part){ _mm256_setzero_si256(), _mm256_setzero_si256() };
+}
+
+INLINE struct part dot_q4(struct part p, struct codes w, const int8_t *x)
+{
+	__m256i v = _mm256_set1_epi32(four(x));
+
+	return (struct part){ _mm256_add_epi16(p.a, _mm256_maddubs_epi16(w.a, v)),
+			      _mm256_add_epi16(p.b, _mm256_maddubs_epi16(w.b, v)) };
+}
+
+INLINE struct part dot_q8(struct part p, struct codes w, const int8_t *x)
+{
+	__m256i v = _mm256_set1_epi32(four(x));
+
+	(void)p;
+	return (struct part){ _mm256_maddubs_epi16(_mm256_abs_epi8(w.a), _mm256_sign_epi8(v, w.a)),
+			      _mm256_maddubs_epi16(_mm256_abs_epi8(w.b),
+						   _mm256_sign_epi8(v, w.b)) };
+}
+
+INLINE struct ints part_end(struct ints sums, struct part p)
+{
+	__m256i one = _mm256_set1_epi16(1);
+
+	return (struct ints){ _mm256_add_epi32(sums.a, _mm256_madd_epi16(p.a, one)),
+			      _mm256_add_epi32(sums.b, _mm256_madd_epi16(p.b, one)) };
+}
+
+INLINE struct floats no_floats(void)
+{
+	return (struct floats){ _mm256_setzero_ps(), _mm256_setzero_ps() };
+}
+
+INLINE struct floats load_scales(const uint16_t *p)
+{
+	const __m128i *v = (const __m128i *)(const void *)p;
+
+	return (struct floats){ _mm256_cvtph_ps(_mm_loadu_si128(v)),
+				_mm256_cvtph_ps(_mm_loadu_si128(v + 1)) };
+}
+
+INLINE struct floats add_group(struct floats y, struct ints sums, struct floats weight_scale,
+			       float x_scale)
+{
+	__m256 a = _mm256_mul_ps(_mm256_cvtepi32_ps(sums.a), weight_scale.a);
+	__m256 b = _mm256_mul_ps(_mm256_cvtepi32_ps(sums.b), weight_scale.b);
+	__m256 s = _mm256_set1_ps(x_scale);
+
+	return (struct floats){ _mm256_fmadd_ps(a, s, y.a), _mm256_fmadd_ps(b, s, y.b) };
+}
+
+INLINE void store_floats(float *p, struct floats f)
+{
+	_mm256_storeu_ps(p, f.a);
+	_mm256_storeu_ps(p + 8, f.b);
+}
+
+#elif defined(__ARM_FEATURE_DOTPROD)
+
+#include <arm_neon.h>
+
+#define TILE    4
+#define Q8_BIAS 0
+
+struct codes {
+	uint8x16_t v[4];
+};
+
+struct ints {
+	int32x4_t v[4];
+};
+
+struct part {
+	int32x4_t v[4];
+};
+
+struct floats {
+	float32x4_t v[4];
+};
+
+INLINE struct codes load_codes(const uint8_t *p)
+{
+	return (struct codes){ { vld1q_u8(p), vld1q_u8(p + 16), vld1q_u8(p + 32),
+				 vld1q_u8(p + 48) } };
+}
+
+INLINE struct codes low_nibbles(struct codes c)
+{
+	for (int i = 0; i < 4; i++)
+		c.v[i] = vandq_u8(c.v[i], vdupq_n_u8(15));
+	return c;
+}
+
+INLINE struct codes high_nibbles(struct codes c)
+{
+	for (int i = 0; i < 4; i++)
+		c.v[i] = vshrq_n_u8(c.v[i], 4);
+	return c;
+}
+
+INLINE struct codes ready_q8(struct codes c)
+{
+	return c;
+}
+
+INLINE struct ints all_ints(int32_t x)
+{
+	int32x4_t v = vdupq_n_s32(x);
+
+	return (struct ints){ { v, v, v, v } };
+}
+
+INLINE struct part part_begin(struct ints sums)
+{
+	return (struct part){ { sums.v[0], sums.v[1], sums.v[2], sums.v[3] } };
+}
+
+/* Nibbles are below 16, so they may be taken as signed. */
+INLINE struct part dot_q4(struct part p, struct codes w, const int8_t *x)
+{
+	int8x16_t v = vreinterpretq_s8_s32(vdupq_n_s32(four(x)));
+
+	for (int i = 0; i < 4; i++)
+		p.v[i] = vdotq_s32(p.v[i], vreinterpretq_s8_u8(w.v[i]), v);
+	return p;
+}
+
+INLINE struct part dot_q8(struct part p, struct codes w, const int8_t *x)
+{
+	return dot_q4(p, w, x);
+}
+
+INLINE struct ints part_end(struct ints sums, struct part p)
+{
+	(void)sums;
+	return (struct ints){ { p.v[0], p.v[1], p.v[2], p.v[3] } };
+}
+
+INLINE struct floats no_floats(void)
+{
+	float32x4_t v = vdupq_n_f32(0);
+
+	return (struct floats){ { v, v, v, v } };
+}
+
+INLINE struct floats load_scales(const uint16_t *p)
+{
+	struct floats f;
+
+	for (int i = 0; i < 4; i++)
+		f.v[i] = vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4 * i)));
+	return f;
+}
+
+INLINE struct floats add_group(struct floats y, struct ints sums, struct floats weight_scale,
+			       float x_scale)
+{
+	float32x4_t s = vdupq_n_f32(x_scale);
+
+	for (int i = 0; i < 4; i++) {
+		float32x4_t t = vmulq_f32(vcvtq_f32_s32(sums.v[i]), weight_scale.v[i]);
+		y.v[i] = vfmaq_f32(y.v[i], t, s);
+	}
+	return y;
+}
+
+INLINE void store_floats(float *p, struct floats f)
+{
+	for (int i = 0; i < 4; i++)
+		vst1q_f32(p + 4 * i, f.v[i]);
+}
+
+#else
+
+#define TILE    1
+#define Q8_BIAS 0
+
+struct codes {
+	uint8_t v[4 * WBLOCK];
+};
+
+struct ints {
+	int32_t v[WBLOCK];
+};
+
+struct part {
+	int32_t v[WBLOCK];
+};
+
+struct floats {
+	float v[WBLOCK];
+};
+
+INLINE struct codes load_codes(const uint8_t *p)
+{
+	struct codes c;
+
+	memcpy(c.v, p, sizeof(c.v));
+	return c;
+}
+
+INLINE struct codes low_nibbles(struct codes c)
+{
+	for (int i = 0; i < 4 * WBLOCK; i++)
+		c.v[i] &= 15;
+	return c;
+}
+
+INLINE struct codes high_nibbles(struct codes c)
+{
+	for (int i = 0; i < 4 * WBLOCK; i++)
+		c.v[i] >>= 4;
+	return c;
+}
+
+INLINE struct codes ready_q8(struct codes c)
+{
+	return c;
+}
+
+INLINE struct ints all_ints(int32_t x)
+{
+	struct ints s;
+
+	for (int r = 0; r < WBLOCK; r++)
+		s.v[r] = x;
+	return s;
+}
+
+INLINE struct part part_begin(struct ints sums)
+{
+	struct part p;
+
+	memcpy(p.v, sums.v, sizeof(p.v));
+	return p;
+}
+
+INLINE struct part dot_q4(struct part p, struct codes w, const int8_t *x)
+{
+	for (int r = 0; r < WBLOCK; r++)
+		for (int j = 0; j < 4; j++)
+			p.v[r] += (int8_t)w.v[4 * r + j] * x[j];
+	return p;
+}
+
+INLINE struct part dot_q8(struct part p, struct codes w, const int8_t *x)
+{
+	return dot_q4(p, w, x);
+}
+
+INLINE struct ints part_end(struct ints sums, struct part p)
+{
+	memcpy(sums.v, p.v, sizeof(sums.v));
+	return sums;
+}
+
+INLINE struct floats no_floats(void)
+{
+	return (struct floats){ { 0 } };
+}
+
+INLINE struct floats load_scales(const uint16_t *p)
+{
+	struct floats f;
+
+	for (int r = 0; r < WBLOCK; r++)
+		f.v[r] = half_to_float(p[r]);
+	return f;
+}
+
+INLINE struct floats add_group(struct floats y, struct ints sums, struct floats weight_scale,
+			       float x_scale)
+{
+	for (int r = 0; r < WBLOCK; r++)
+		y.v[r] = fmaf((float)sums.v[r] * weight_scale.v[r], x_scale, y.v[r]);
+	return y;
+}
+
+INLINE void store_floats(float *p, struct floats f)
+{
+	memcpy(p, f.v, sizeof(f.v));
+}
+
+#endif
+#endif
