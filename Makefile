@@ -47,7 +47,7 @@ INT8_CFLAGS   := -O3 -ffp-contract=off -fno-math-errno
 objs       = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 POLICY_OBJS := $(call objs,$(wildcard cachepolicy/*.c))
 STORE_OBJS  := $(call objs,$(filter-out expertfs/main.c,$(wildcard expertfs/*.c)))
-ENGINE_OBJS := $(call objs,$(filter-out engine/main.c engine/kernel_isa.c engine/kernel_int8.c,$(wildcard engine/*.c))) \
+ENGINE_OBJS := $(call objs,$(filter-out engine/main.c engine/kernel_isa.c engine/kernel_int8.c $(if $(filter-out x86_64,$(ARCH)),engine/kernel_amx.c),$(wildcard engine/*.c))) \
                $(foreach i,$(KERNEL_ISAS),$(BUILD)/obj/engine/kernel_$(i).o $(BUILD)/obj/engine/int8_$(i).o)
 POLICY_LIB  := $(BUILD)/libcachepolicy.a
 STORE_LIB   := $(BUILD)/libexpertfs.a
@@ -84,6 +84,8 @@ $(KERNEL_ISAS:%=$(BUILD)/obj/engine/int8_%.o): $(BUILD)/obj/engine/int8_%.o: eng
 	$(call say,CC)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -DKERNEL_ISA=$* $(ALL_CFLAGS) $(INT8_CFLAGS) $(ISA_$*) -c -o $@ $<
+
+$(BUILD)/obj/engine/kernel_amx.o: ALL_CFLAGS += $(INT8_CFLAGS) $(ISA_vnni) -mamx-tile -mamx-int8
 
 # Packing spends its time in here; no instruction set is added, so the bytes stay the same everywhere.
 $(BUILD)/obj/engine/quant.o: OPT += -O3
@@ -136,7 +138,7 @@ $(BUILD)/bench/kernels: $(BUILD)/obj/tests/bench/kernels/kernels.o $(ENGINE_LIB)
 
 # Every kernel of this build.
 bench-kernels: $(BUILD)/bench/kernels
-	@for k in $(KERNEL_ISAS); do COLI_ENGINE_KERNEL=$$k $(BUILD)/bench/kernels || exit; done
+	@for k in $(KERNEL_ISAS) amx; do COLI_ENGINE_KERNEL=$$k $(BUILD)/bench/kernels || exit; done
 
 unit-tests: $(UNIT_TESTS) $(E2E_TOOLS)
 

@@ -7,6 +7,7 @@
  *	avx2      x86-64-v3: Haswell (2013), Zen (2017) and later
  *	avx512    Skylake-X: 512-bit floats; 8-bit products as avx2 has them
  *	vnni      Ice Lake, Zen 4 and later: 8-bit products of 512 bits
+ *	amx       Sapphire Rapids and later: the same, but prompts by kernel_amx.c
  *	dotprod   arm64 with SDOT: ARMv8.4, most of ARMv8.2
  */
 #include "engine/kernel.h"
@@ -16,16 +17,19 @@
 #include <string.h>
 #ifdef __aarch64__
 #include <sys/auxv.h>
+#elif defined(__x86_64__)
+#include "engine/kernel_amx.h"
 #endif
 
 extern const struct kernel_table kernel_plain;
 #ifdef __x86_64__
 extern const struct kernel_table kernel_avx2, kernel_avx512, kernel_vnni;
+static struct kernel_table kernel_amx;
 #elif defined(__aarch64__)
 extern const struct kernel_table kernel_dotprod;
 #endif
 
-static const struct kernel_table *usable[5];
+static const struct kernel_table *usable[6];
 static const struct kernel_table *best;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -41,8 +45,15 @@ static int find(int n)
 	    !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
 		return n;
 	usable[n++] = &kernel_avx512;
-	if (__builtin_cpu_supports("avx512vnni"))
-		usable[n++] = &kernel_vnni;
+	if (!__builtin_cpu_supports("avx512vnni"))
+		return n;
+	usable[n++] = &kernel_vnni;
+	if (!kernel_amx_usable())
+		return n;
+	kernel_amx = kernel_vnni;
+	kernel_amx.isa = "amx";
+	kernel_amx.multiply = kernel_multiply_amx;
+	usable[n++] = &kernel_amx;
 	return n;
 }
 #elif defined(__aarch64__)

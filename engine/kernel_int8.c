@@ -103,6 +103,12 @@ void QUANTISE(const float *x, size_t ldx, struct acts *a)
 		}
 }
 
+/* With one activation row the weights come from memory as fast as that gives them. A core has too few
+ * instructions in flight to ask for them early enough, and its own prefetching stops at the end of
+ * each page of 4 KiB: bytes from here on are asked for. Measured on Sapphire Rapids, share of a plain
+ * sum over the same memory: 0.70 without, 0.79 with 1 KiB, 0.94 with 2, 1.03 with 4, 8 and 16. */
+#define AHEAD 4096
+
 /* 32 columns: sums of `tile` rows of x, which lie g bytes apart. */
 INLINE void columns_q4(const uint8_t *w, const int8_t *x, size_t g, int tile, struct ints *sums)
 {
@@ -112,6 +118,8 @@ INLINE void columns_q4(const uint8_t *w, const int8_t *x, size_t g, int tile, st
 		p[t] = part_begin(sums[t]);
 	for (int k = 0; k < 4; k++) {
 		struct codes c = load_codes(w + 64 * k), lo = low_nibbles(c), hi = high_nibbles(c);
+		if (tile == 1)
+			__builtin_prefetch(w + 64 * k + AHEAD);
 		for (int t = 0; t < tile; t++) {
 			p[t] = dot_q4(p[t], lo, x + (size_t)t * g + 8 * k);
 			p[t] = dot_q4(p[t], hi, x + (size_t)t * g + 8 * k + 4);
@@ -125,6 +133,8 @@ INLINE void columns_q8(const uint8_t *w, const int8_t *x, size_t g, int tile, st
 {
 	for (int k = 0; k < 8; k++) {
 		struct codes c = ready_q8(load_codes(w + 64 * k));
+		if (tile == 1)
+			__builtin_prefetch(w + 64 * k + AHEAD);
 		for (int t = 0; t < tile; t++)
 			sums[t] = part_end(
 				sums[t], dot_q8(part_begin(sums[t]), c, x + (size_t)t * g + 4 * k));
