@@ -29,40 +29,24 @@
 void QUANTISE(const float *x, size_t ldx, struct acts *a);
 void MULTIPLY(const struct wmat *m, int block, const struct acts *a, float *y, size_t ldy);
 
-/* Nearest integer, ties to even, for |x| < 2^22. */
-static inline float nearest(float x)
-{
-	return x + 0x1.8p23f - 0x1.8p23f;
-}
-
 /* The bits of the largest magnitude; those of infinity and of what is no number are larger than
  * those of any number. g is a multiple of 32. */
-static inline int32_t largest(const float *x, int g)
+INLINE int32_t largest(const float *x, int g)
 {
-	int32_t max[16] = { 0 }, bits[16];
+	struct ints max = all_ints(0);
 
-	for (int i = 0; i < g; i += 16) {
-		memcpy(bits, x + i, sizeof(bits));
-		for (int j = 0; j < 16; j++) {
-			int32_t b = bits[j] & 0x7fffffff;
-			max[j] = b > max[j] ? b : max[j];
-		}
-	}
-	for (int j = 1; j < 16; j++)
-		max[0] = max[j] > max[0] ? max[j] : max[0];
-	return max[0];
+	for (int i = 0; i < g; i += 16)
+		max = larger_bits(max, x + i);
+	return max_of_ints(max);
 }
 
-static inline int32_t codes_of(const float *x, int g, float inv, int8_t *codes)
+INLINE int32_t codes_of(const float *x, int g, float inv, int8_t *codes)
 {
-	int32_t sum = 0;
+	struct ints sum = all_ints(0);
 
-	for (int i = 0; i < g; i++) {
-		int32_t c = (int32_t)nearest(x[i] * inv);
-		sum += c;
-		codes[i] = (int8_t)c;
-	}
-	return sum;
+	for (int i = 0; i < g; i += 16)
+		sum = put_codes(sum, x + i, inv, codes + i);
+	return sum_of_ints(sum);
 }
 
 static void quantise_group(const float *x, int g, int8_t *codes, float *scale, int32_t *bias)

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sixteen lanes, one a row of a block of weights, as each instruction set has them: what
+ * Sixteen lanes, one for each row of a block of weights, as each instruction set has them: what
  * kernel_int8.c is written in. Only that file includes this one.
  *
  *	struct codes    64 bytes: 4 codes of each of 16 rows
  *	struct ints     16 sums of 32 bits
  *	struct part     the same while products are being added, perhaps in 16 bits
  *	struct floats   16 floats
+ *
+ * Activations: larger_bits() takes the bits of 16 floats without their signs into 16 maxima;
+ * put_codes() rounds 16 products x * inv to the nearest integers, ties to even, and adds them up.
  *
  * A part begins as part_begin(sums), takes at most PART_STEPS calls of dot_q4() or one of dot_q8(),
  * and ends as part_end(sums, part). No sum overflows: 16 bits hold 8 * 2 * 15 * 127 and 2 * 128 *
@@ -79,6 +82,31 @@ INLINE struct codes ready_q8(struct codes c)
 INLINE struct ints all_ints(int32_t x)
 {
 	return (struct ints){ _mm512_set1_epi32(x) };
+}
+
+INLINE struct ints larger_bits(struct ints max, const float *x)
+{
+	__m512i b = _mm512_and_si512(_mm512_loadu_si512(x), _mm512_set1_epi32(0x7fffffff));
+
+	return (struct ints){ _mm512_max_epi32(max.v, b) };
+}
+
+INLINE int32_t max_of_ints(struct ints a)
+{
+	return _mm512_reduce_max_epi32(a.v);
+}
+
+INLINE struct ints put_codes(struct ints sum, const float *x, float inv, int8_t *codes)
+{
+	__m512i c = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(inv)));
+
+	_mm_storeu_si128((__m128i *)(void *)codes, _mm512_cvtepi32_epi8(c));
+	return (struct ints){ _mm512_add_epi32(sum.v, c) };
+}
+
+INLINE int32_t sum_of_ints(struct ints a)
+{
+	return _mm512_reduce_add_epi32(a.v);
 }
 
 INLINE struct part part_begin(struct ints sums)
@@ -177,6 +205,45 @@ INLINE struct codes ready_q8(struct codes c)
 INLINE struct ints all_ints(int32_t x)
 {
 	return (struct ints){ _mm256_set1_epi32(x), _mm256_set1_epi32(x) };
+}
+
+INLINE struct ints larger_bits(struct ints max, const float *x)
+{
+	const __m256i *v = (const __m256i *)(const void *)x, m = _mm256_set1_epi32(0x7fffffff);
+
+	return (struct ints){ _mm256_max_epi32(max.a, _mm256_and_si256(_mm256_loadu_si256(v), m)),
+			      _mm256_max_epi32(max.b,
+					       _mm256_and_si256(_mm256_loadu_si256(v + 1), m)) };
+}
+
+INLINE int32_t max_of_ints(struct ints a)
+{
+	__m256i v = _mm256_max_epi32(a.a, a.b);
+	__m128i h = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+
+	h = _mm_max_epi32(h, _mm_shuffle_epi32(h, 0x4e));
+	return _mm_cvtsi128_si32(_mm_max_epi32(h, _mm_shuffle_epi32(h, 0xb1)));
+}
+
+INLINE struct ints put_codes(struct ints sum, const float *x, float inv, int8_t *codes)
+{
+	__m256 f = _mm256_set1_ps(inv);
+	__m256i a = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), f));
+	__m256i b = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8), f));
+	__m256i w = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
+
+	_mm_storeu_si128((__m128i *)(void *)codes, _mm_packs_epi16(_mm256_castsi256_si128(w),
+								   _mm256_extracti128_si256(w, 1)));
+	return (struct ints){ _mm256_add_epi32(sum.a, a), _mm256_add_epi32(sum.b, b) };
+}
+
+INLINE int32_t sum_of_ints(struct ints a)
+{
+	__m256i v = _mm256_add_epi32(a.a, a.b);
+	__m128i h = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+
+	h = _mm_add_epi32(h, _mm_shuffle_epi32(h, 0x4e));
+	return _mm_cvtsi128_si32(_mm_add_epi32(h, _mm_shuffle_epi32(h, 0xb1)));
 }
 
 INLINE struct part part_begin(struct ints sums)
@@ -295,6 +362,39 @@ INLINE struct ints all_ints(int32_t x)
 	return (struct ints){ { v, v, v, v } };
 }
 
+INLINE struct ints larger_bits(struct ints max, const float *x)
+{
+	for (int i = 0; i < 4; i++) {
+		int32x4_t b = vreinterpretq_s32_f32(vabsq_f32(vld1q_f32(x + 4 * i)));
+		max.v[i] = vmaxq_s32(max.v[i], b);
+	}
+	return max;
+}
+
+INLINE int32_t max_of_ints(struct ints a)
+{
+	return vmaxvq_s32(vmaxq_s32(vmaxq_s32(a.v[0], a.v[1]), vmaxq_s32(a.v[2], a.v[3])));
+}
+
+INLINE struct ints put_codes(struct ints sum, const float *x, float inv, int8_t *codes)
+{
+	int16x4_t half[4];
+
+	for (int i = 0; i < 4; i++) {
+		int32x4_t c = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + 4 * i), inv));
+		sum.v[i] = vaddq_s32(sum.v[i], c);
+		half[i] = vmovn_s32(c);
+	}
+	vst1_s8(codes, vmovn_s16(vcombine_s16(half[0], half[1])));
+	vst1_s8(codes + 8, vmovn_s16(vcombine_s16(half[2], half[3])));
+	return sum;
+}
+
+INLINE int32_t sum_of_ints(struct ints a)
+{
+	return vaddvq_s32(vaddq_s32(vaddq_s32(a.v[0], a.v[1]), vaddq_s32(a.v[2], a.v[3])));
+}
+
 INLINE struct part part_begin(struct ints sums)
 {
 	return (struct part){ { sums.v[0], sums.v[1], sums.v[2], sums.v[3] } };
@@ -368,8 +468,12 @@ struct ints {
 	int32_t v[WBLOCK];
 };
 
+/* Eight products of 16 bits at a time: two rows. */
+typedef int16_t shorts __attribute__((vector_size(16)));
+typedef int8_t bytes __attribute__((vector_size(8)));
+
 struct part {
-	int32_t v[WBLOCK];
+	shorts v[WBLOCK / 2];
 };
 
 struct floats {
@@ -412,19 +516,59 @@ INLINE struct ints all_ints(int32_t x)
 	return s;
 }
 
+INLINE struct ints larger_bits(struct ints max, const float *x)
+{
+	int32_t b[WBLOCK];
+
+	memcpy(b, x, sizeof(b));
+	for (int i = 0; i < WBLOCK; i++) {
+		b[i] &= 0x7fffffff;
+		max.v[i] = b[i] > max.v[i] ? b[i] : max.v[i];
+	}
+	return max;
+}
+
+INLINE int32_t max_of_ints(struct ints a)
+{
+	for (int i = 1; i < WBLOCK; i++)
+		a.v[0] = a.v[i] > a.v[0] ? a.v[i] : a.v[0];
+	return a.v[0];
+}
+
+/* Below 2^22 adding and taking off 1.5 * 2^23 rounds to the nearest integer. */
+INLINE struct ints put_codes(struct ints sum, const float *x, float inv, int8_t *codes)
+{
+	for (int i = 0; i < WBLOCK; i++) {
+		int32_t c = (int32_t)(x[i] * inv + 0x1.8p23f - 0x1.8p23f);
+		codes[i] = (int8_t)c;
+		sum.v[i] += c;
+	}
+	return sum;
+}
+
+INLINE int32_t sum_of_ints(struct ints a)
+{
+	for (int i = 1; i < WBLOCK; i++)
+		a.v[0] += a.v[i];
+	return a.v[0];
+}
+
 INLINE struct part part_begin(struct ints sums)
 {
-	struct part p;
-
-	memcpy(p.v, sums.v, sizeof(p.v));
-	return p;
+	(void)sums;
+	return (struct part){ { { 0 } } };
 }
 
 INLINE struct part dot_q4(struct part p, struct codes w, const int8_t *x)
 {
-	for (int r = 0; r < WBLOCK; r++)
-		for (int j = 0; j < 4; j++)
-			p.v[r] += (int8_t)w.v[4 * r + j] * x[j];
+	const shorts twice = { x[0], x[1], x[2], x[3], x[0], x[1], x[2], x[3] };
+
+#pragma GCC unroll 8
+	for (int i = 0; i < WBLOCK / 2; i++) {
+		bytes b;
+		memcpy(&b, w.v + 8 * i, sizeof(b));
+		p.v[i] += __builtin_convertvector(b, shorts) * twice;
+	}
 	return p;
 }
 
@@ -435,7 +579,12 @@ INLINE struct part dot_q8(struct part p, struct codes w, const int8_t *x)
 
 INLINE struct ints part_end(struct ints sums, struct part p)
 {
-	memcpy(sums.v, p.v, sizeof(sums.v));
+#pragma GCC unroll 8
+	for (int i = 0; i < WBLOCK / 2; i++) {
+		const shorts v = p.v[i];
+		sums.v[2 * i] += v[0] + v[1] + v[2] + v[3];
+		sums.v[2 * i + 1] += v[4] + v[5] + v[6] + v[7];
+	}
 	return sums;
 }
 
