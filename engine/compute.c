@@ -83,6 +83,9 @@ void compute_run(const struct compute *c, double multiply_adds, int items, pool_
 		fn(arg, i, 0);
 }
 
+/* Bytes of weights that a thread takes at once, if each thread finds eight times as many. */
+#define STRETCH ((size_t)128 << 10)
+
 struct product {
 	const struct compute *compute;
 	const struct wmat *w;
@@ -237,8 +240,11 @@ void matmul(const struct compute *c, const struct wmat *w, const float *x, size_
 			     .per_item = COMPUTE_ROWS };
 	double one = (double)w->cols * n * COMPUTE_ROWS;
 
-	/* Taking an item costs an atomic add, so the items should not be too small. */
-	while (one < WORTH / 4 && p.per_item < w->rows) {
+	/* Taking an item costs an atomic add, so the items should not be too small; nor should a
+	 * thread leave its stretch of memory too often, which it reads ahead of. */
+	while (p.per_item < w->rows / 8 / c->threads &&
+	       (one < WORTH / 4 ||
+		wfmt_row_bytes(w->fmt, w->cols) * (size_t)p.per_item < STRETCH)) {
 		p.per_item *= 2;
 		one *= 2;
 	}

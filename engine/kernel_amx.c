@@ -19,15 +19,23 @@
 #include "engine/kernel_amx.h"
 
 /* Rows below which VNNI is as fast. */
-#define FEW 4
+#define FEW 5
+
+/* Bytes of weights to be asked for ahead of their use, into the second-level cache: 16 rows times a
+ * matrix that comes from memory gain an eighth. */
+#define AHEAD 4096
 
 #define LINE  64
 #define LINES 16
 
-/* Tile numbers, which must be literals. */
-#define SUMS    0
-#define ACTS    1
-#define WEIGHTS 2
+#define SLOTS                                                                                      \
+	4 /* groups under way at once: each step of one takes long, and has none to wait for */
+
+/* Tiles 0 .. 3 are the sums of the slots. Numbers of tiles must be literals. */
+#define ACTS_A    4
+#define ACTS_B    5
+#define WEIGHTS_A 6
+#define WEIGHTS_B 7
 
 /* What LDTILECFG loads: Intel's Software Developer's Manual, volume 1, chapter 18. */
 struct tile_config {
@@ -37,8 +45,8 @@ struct tile_config {
 };
 
 struct scratch {
-	_Alignas(64) uint8_t weights[LINES * LINE];
-	_Alignas(64) int32_t sums[LINES * WBLOCK];
+	_Alignas(64) uint8_t weights[SLOTS][128 * WBLOCK];
+	_Alignas(64) int32_t sums[SLOTS][LINES * WBLOCK];
 };
 
 /* ARCH_REQ_XCOMP_PERM and the number of the tiles' state (Documentation/arch/x86/xstate.rst), which
@@ -59,12 +67,18 @@ static void configure(int rows, int columns)
 {
 	struct tile_config t = { .palette = 1 };
 
-	t.lines[SUMS] = (uint8_t)rows;
-	t.bytes_a_line[SUMS] = LINE;
-	t.lines[ACTS] = (uint8_t)rows;
-	t.bytes_a_line[ACTS] = (uint16_t)columns;
-	t.lines[WEIGHTS] = (uint8_t)(columns / 4);
-	t.bytes_a_line[WEIGHTS] = LINE;
+	for (int i = 0; i < SLOTS; i++) {
+		t.lines[i] = (uint8_t)rows;
+		t.bytes_a_line[i] = LINE;
+	}
+	for (int i = ACTS_A; i <= ACTS_B; i++) {
+		t.lines[i] = (uint8_t)rows;
+		t.bytes_a_line[i] = (uint16_t)columns;
+	}
+	for (int i = WEIGHTS_A; i <= WEIGHTS_B; i++) {
+		t.lines[i] = (uint8_t)(columns / 4);
+		t.bytes_a_line[i] = LINE;
+	}
 	_tile_loadconfig(&t);
 }
 
@@ -76,6 +90,7 @@ static inline __attribute__((always_inline)) void unpack_q4(const uint8_t *w, in
 
 	for (int i = 0; i < columns / 8; i++, w += LINE, to += 2 * LINE) {
 		__m512i v = _mm512_loadu_si512(w);
+		__builtin_prefetch(w + AHEAD, 0, 2);
 		__m512i hi = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
 		_mm512_store_si512(to, _mm512_sub_epi8(_mm512_and_si512(v, low), eight));
 		_mm512_store_si512(to + LINE, _mm512_sub_epi8(hi, eight));
@@ -88,76 +103,115 @@ static inline void settle_memory(void)
 	__asm__ volatile("" ::: "memory");
 }
 
-/* The sums of one group into s->sums: [rows][16 rows of the block]. */
-static inline __attribute__((always_inline)) void
-group_sums(enum wtype type, const uint8_t *w, const int8_t *x, int g, struct scratch *s)
-{
-	int columns = g < LINE ? g : LINE;
+/* One group: all its columns into the sums of a slot. */
+#define GROUP(slot, acts, weights, x, w, g)                                                        \
+	do {                                                                                       \
+		_tile_zero(slot);                                                                  \
+		for (int c_ = 0; c_ < (g); c_ += LINE) {                                           \
+			_tile_loadd(weights, (w) + (size_t)c_ * WBLOCK, LINE);                     \
+			_tile_loadd(acts, (x) + c_, g);                                            \
+			_tile_dpbssd(slot, acts, weights);                                         \
+		}                                                                                  \
+	} while (0)
 
-	_tile_zero(SUMS);
-	for (int c = 0; c < g; c += LINE) {
+/* What a product goes through. */
+struct walk {
+	const uint8_t *w; /* of the next group */
+	const uint16_t *scales;
+	const int8_t *x;
+	const float *x_scales;
+};
+
+/* The next n groups, n 1 or SLOTS: sums of integers, then what they add to out. */
+static inline __attribute__((always_inline)) void
+groups(enum wtype type, int n, int g, int rows, struct walk *at, struct scratch *s, __m512 *out)
+{
+	const size_t w_step = (size_t)g * WBLOCK / (type == W_Q4 ? 2 : 1);
+	const size_t x_step = (size_t)rows * (size_t)g;
+	const uint8_t *w[SLOTS];
+
+	for (int i = 0; i < n; i++) {
+		w[i] = at->w + (size_t)i * w_step;
 		if (type == W_Q4) {
-			unpack_q4(w + (size_t)c * WBLOCK / 2, columns, s->weights);
-			settle_memory();
-			_tile_loadd(WEIGHTS, s->weights, LINE);
-		} else {
-			_tile_loadd(WEIGHTS, w + (size_t)c * WBLOCK, LINE);
+			unpack_q4(w[i], g, s->weights[i]);
+			w[i] = s->weights[i];
 		}
-		_tile_loadd(ACTS, x + c, g);
-		_tile_dpbssd(SUMS, ACTS, WEIGHTS);
 	}
-	_tile_stored(SUMS, s->sums, LINE);
 	settle_memory();
+	GROUP(0, ACTS_A, WEIGHTS_A, at->x, w[0], g);
+	if (n == SLOTS) {
+		GROUP(1, ACTS_B, WEIGHTS_B, at->x + x_step, w[1], g);
+		GROUP(2, ACTS_A, WEIGHTS_A, at->x + 2 * x_step, w[2], g);
+		GROUP(3, ACTS_B, WEIGHTS_B, at->x + 3 * x_step, w[3], g);
+	}
+	_tile_stored(0, s->sums[0], LINE);
+	if (n == SLOTS) {
+		_tile_stored(1, s->sums[1], LINE);
+		_tile_stored(2, s->sums[2], LINE);
+		_tile_stored(3, s->sums[3], LINE);
+	}
+	settle_memory();
+	for (int i = 0; i < n; i++) {
+		__m512 scale = _mm512_cvtph_ps(_mm256_loadu_si256(
+			(const __m256i *)(const void *)(at->scales + (size_t)i * WBLOCK)));
+		for (int t = 0; t < rows; t++) {
+			__m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512(s->sums[i] + t * WBLOCK));
+			out[t] =
+				_mm512_fmadd_ps(_mm512_mul_ps(sum, scale),
+						_mm512_set1_ps(at->x_scales[i * rows + t]), out[t]);
+		}
+	}
+	at->w += (size_t)n * w_step;
+	at->scales += (size_t)n * WBLOCK;
+	at->x += (size_t)n * x_step;
+	at->x_scales += (size_t)n * (size_t)rows;
 }
 
-static inline __attribute__((always_inline)) void multiply(enum wtype type, const uint8_t *w,
-							   const uint16_t *scales,
-							   const struct acts *a, int rows, float *y,
-							   size_t ldy)
+static inline __attribute__((always_inline)) void multiply(enum wtype type, struct walk at, int n,
+							   int g, int rows, float *y, size_t ldy)
 {
-	const int g = a->group;
 	struct scratch s;
 	__m512 out[ACTS_ROWS];
+	int i = 0;
 
 	for (int t = 0; t < ACTS_ROWS; t++)
 		out[t] = _mm512_setzero_ps();
-	for (int i = 0; i < a->groups; i++) {
-		const float *x_scale = a->scale + (size_t)i * (size_t)rows;
-		__m512 w_scale =
-			_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)scales));
-		group_sums(type, w, a->codes + (size_t)i * (size_t)rows * (size_t)g, g, &s);
-		for (int t = 0; t < rows; t++) {
-			__m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512(s.sums + t * WBLOCK));
-			out[t] = _mm512_fmadd_ps(_mm512_mul_ps(sum, w_scale),
-						 _mm512_set1_ps(x_scale[t]), out[t]);
-		}
-		w += (size_t)g * WBLOCK / (type == W_Q4 ? 2 : 1);
-		scales += WBLOCK;
-	}
+	for (; i + SLOTS <= n; i += SLOTS)
+		groups(type, SLOTS, g, rows, &at, &s, out);
+	for (; i < n; i++)
+		groups(type, 1, g, rows, &at, &s, out);
 	for (int t = 0; t < rows; t++)
 		_mm512_storeu_ps(y + (size_t)t * ldy, out[t]);
+}
+
+static inline __attribute__((always_inline)) void
+any_size(enum wtype type, struct walk at, const struct acts *a, float *y, size_t ldy)
+{
+	if (a->rows == ACTS_ROWS)
+		multiply(type, at, a->groups, a->group, ACTS_ROWS, y, ldy);
+	else
+		multiply(type, at, a->groups, a->group, a->rows, y, ldy);
 }
 
 void kernel_multiply_amx(const struct wmat *m, int block, const struct acts *a, float *y,
 			 size_t ldy)
 {
 	size_t row_bytes = wfmt_row_bytes(m->fmt, m->cols);
-	const uint8_t *w = (const uint8_t *)m->codes + (size_t)block * WBLOCK * row_bytes;
-	const uint16_t *scales = m->scales + (size_t)block * WBLOCK * (size_t)a->groups;
+	struct walk at = { (const uint8_t *)m->codes + (size_t)block * WBLOCK * row_bytes,
+			   m->scales + (size_t)block * WBLOCK * (size_t)a->groups, a->codes,
+			   a->scale };
 
 	if (a->rows < FEW) {
 		kernel_multiply_vnni(m, block, a, y, ldy);
 		return;
 	}
 	configure(a->rows, a->group < LINE ? a->group : LINE);
-	/* Of a full tile all floats stay in registers. */
-	if (m->fmt.type == W_Q4 && a->rows == ACTS_ROWS)
-		multiply(W_Q4, w, scales, a, ACTS_ROWS, y, ldy);
-	else if (m->fmt.type == W_Q4)
-		multiply(W_Q4, w, scales, a, a->rows, y, ldy);
-	else if (a->rows == ACTS_ROWS)
-		multiply(W_Q8, w, scales, a, ACTS_ROWS, y, ldy);
+	/* Of a full tile all floats stay in registers; 64 is what coli-pack takes by itself. */
+	if (m->fmt.type == W_Q8)
+		any_size(W_Q8, at, a, y, ldy);
+	else if (a->group == 64 && a->rows == ACTS_ROWS)
+		multiply(W_Q4, at, a->groups, 64, ACTS_ROWS, y, ldy);
 	else
-		multiply(W_Q8, w, scales, a, a->rows, y, ldy);
+		any_size(W_Q4, at, a, y, ldy);
 	_tile_release();
 }

@@ -17,6 +17,8 @@
  * and in any instruction set, gives the same bits. The file is compiled without contraction of
  * floating-point expressions; the one fused multiply-add is written out.
  */
+#include <stdbool.h>
+
 #include "engine/kernel_lanes.h"
 
 #include "engine/kernel.h"
@@ -93,8 +95,9 @@ void QUANTISE(const float *x, size_t ldx, struct acts *a)
  * sum over the same memory: 0.70 without, 0.79 with 1 KiB, 0.94 with 2, 1.03 with 4, 8 and 16. */
 #define AHEAD 4096
 
-/* 32 columns: sums of `tile` rows of x, which lie g bytes apart. */
-INLINE void columns_q4(const uint8_t *w, const int8_t *x, size_t g, int tile, struct ints *sums)
+/* 32 columns: sums of `tile` rows of x, which lie g bytes apart. ahead: see AHEAD. */
+INLINE void columns_q4(const uint8_t *w, const int8_t *x, size_t g, int tile, bool ahead,
+		       struct ints *sums)
 {
 	struct part p[TILE];
 
@@ -102,7 +105,7 @@ INLINE void columns_q4(const uint8_t *w, const int8_t *x, size_t g, int tile, st
 		p[t] = part_begin(sums[t]);
 	for (int k = 0; k < 4; k++) {
 		struct codes c = load_codes(w + 64 * k), lo = low_nibbles(c), hi = high_nibbles(c);
-		if (tile == 1)
+		if (ahead)
 			__builtin_prefetch(w + 64 * k + AHEAD);
 		for (int t = 0; t < tile; t++) {
 			p[t] = dot_q4(p[t], lo, x + (size_t)t * g + 8 * k);
@@ -113,11 +116,12 @@ INLINE void columns_q4(const uint8_t *w, const int8_t *x, size_t g, int tile, st
 		sums[t] = part_end(sums[t], p[t]);
 }
 
-INLINE void columns_q8(const uint8_t *w, const int8_t *x, size_t g, int tile, struct ints *sums)
+INLINE void columns_q8(const uint8_t *w, const int8_t *x, size_t g, int tile, bool ahead,
+		       struct ints *sums)
 {
 	for (int k = 0; k < 8; k++) {
 		struct codes c = ready_q8(load_codes(w + 64 * k));
-		if (tile == 1)
+		if (ahead)
 			__builtin_prefetch(w + 64 * k + AHEAD);
 		for (int t = 0; t < tile; t++)
 			sums[t] = part_end(
@@ -145,9 +149,9 @@ INLINE void multiply_tile(enum wtype type, const uint8_t *w, const uint16_t *sca
 					       : all_ints(0);
 		for (size_t c = 0; c < g; c += 32, w += step) {
 			if (type == W_Q4)
-				columns_q4(w, x + c, g, tile, sums);
+				columns_q4(w, x + c, g, tile, first == 0, sums);
 			else
-				columns_q8(w, x + c, g, tile, sums);
+				columns_q8(w, x + c, g, tile, first == 0, sums);
 		}
 		struct floats s = load_scales(scales);
 		for (int t = 0; t < tile; t++)
