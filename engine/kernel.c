@@ -18,6 +18,8 @@
 #ifdef __aarch64__
 #include <sys/auxv.h>
 #elif defined(__x86_64__)
+#include <cpuid.h>
+
 #include "engine/kernel_amx.h"
 #endif
 
@@ -36,9 +38,12 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 #ifdef __x86_64__
 static int find(int n)
 {
+	unsigned a, b, f, d;
+
 	__builtin_cpu_init();
+	/* clang 14 does not know f16c, bit 29, by name. */
 	if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
-	    !__builtin_cpu_supports("f16c"))
+	    !__get_cpuid(1, &a, &b, &f, &d) || !(f & 1u << 29))
 		return n;
 	usable[n++] = &kernel_avx2;
 	if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||

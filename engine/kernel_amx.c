@@ -128,7 +128,7 @@ groups(enum wtype type, int n, int g, int rows, struct walk *at, struct scratch 
 {
 	const size_t w_step = (size_t)g * WBLOCK / (type == W_Q4 ? 2 : 1);
 	const size_t x_step = (size_t)rows * (size_t)g;
-	const uint8_t *w[SLOTS];
+	const uint8_t *w[SLOTS] = { NULL };
 
 	for (int i = 0; i < n; i++) {
 		w[i] = at->w + (size_t)i * w_step;

@@ -196,7 +196,7 @@ static int set_up(struct bench *b, int threads, size_t mib)
 
 int main(int argc, char **argv)
 {
-	struct bench b = { 0 };
+	static struct bench b; /* with what it holds until the end */
 	const char *asked = getenv("COLI_ENGINE_KERNEL");
 	int threads = argc > 1 ? atoi(argv[1]) : machine_cores();
 	int mib = argc > 2 ? atoi(argv[2]) : 1024;
