@@ -70,6 +70,11 @@ static void absorb(void *arg, int n, int thread)
 		memcpy(to + i * heads * width + c->kv_lora, q + i * heads * q_dim + c->nope,
 		       (size_t)c->rope * sizeof(float));
 	}
+	if (j->kv_b->fmt.group) {
+		k->absorb(j->kv_b, n * (c->nope + c->v_dim), c->nope, q, heads * q_dim, (int)m, to,
+			  heads * width);
+		return;
+	}
 	for (int r = 0, rows; r < c->nope; r += rows) {
 		rows = c->nope - r < COMPUTE_ROWS ? c->nope - r : COMPUTE_ROWS;
 		k->dequant(j->kv_b, n * (c->nope + c->v_dim) + r, rows, row,

@@ -59,6 +59,10 @@ struct kernel_table {
 	 * for all WBLOCK rows, those that only fill up the block too. m->cols and the group are a's. */
 	void (*multiply)(const struct wmat *m, int block, const struct acts *a, float *y,
 			 size_t ldy);
+	/* out[t * ldo + c] = sum of q[t * ldq + r] * w[first + r][c], r < rows, for t < n and all
+	 * m->cols columns of m, which is of q8 or q4; floats throughout. */
+	void (*absorb)(const struct wmat *m, int first, int rows, const float *q, size_t ldq, int n,
+		       float *out, size_t ldo);
 };
 
 /* The best table for this processor, or the one that the environment variable COLI_ENGINE_KERNEL

@@ -28,8 +28,14 @@
 #define QUANTISE     PASTE(kernel_quantise_, KERNEL_ISA)
 #define MULTIPLY     PASTE(kernel_multiply_, KERNEL_ISA)
 
+#define ABSORB PASTE(kernel_absorb_, KERNEL_ISA)
+
 void QUANTISE(const float *x, size_t ldx, struct acts *a);
 void MULTIPLY(const struct wmat *m, int block, const struct acts *a, float *y, size_t ldy);
+void ABSORB(const struct wmat *m, int first, int rows, const float *q, size_t ldq, int n,
+	    float *out, size_t ldo);
+
+#include "engine/kernel_absorb.h"
 
 /* The bits of the largest magnitude; those of infinity and of what is no number are larger than
  * those of any number. g is a multiple of 32. */

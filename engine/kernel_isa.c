@@ -239,6 +239,8 @@ static void dequant(const struct wmat *m, int row, int rows, float *dst, size_t 
 void PASTE(kernel_quantise_, KERNEL_ISA)(const float *x, size_t ldx, struct acts *a);
 void PASTE(kernel_multiply_, KERNEL_ISA)(const struct wmat *m, int block, const struct acts *a,
 					 float *y, size_t ldy);
+void PASTE(kernel_absorb_, KERNEL_ISA)(const struct wmat *m, int first, int rows, const float *q,
+				       size_t ldq, int n, float *out, size_t ldo);
 
 extern const struct kernel_table TABLE;
 const struct kernel_table TABLE = {
@@ -250,5 +252,6 @@ const struct kernel_table TABLE = {
 	.dot_bf16 = dot_bf16,
 	.axpy_bf16 = axpy_bf16,
 	.quantise = PASTE(kernel_quantise_, KERNEL_ISA),
+	.absorb = PASTE(kernel_absorb_, KERNEL_ISA),
 	.multiply = PASTE(kernel_multiply_, KERNEL_ISA),
 };

@@ -11,6 +11,9 @@
  * Activations: larger_bits() takes the bits of 16 floats without their signs into 16 maxima;
  * put_codes() rounds 16 products x * inv to the nearest integers, ties to even, and adds them up.
  *
+ * Sixteen codes that lie together, 4 columns of 4 rows, as floats: floats_q8(), floats_q4();
+ * add_four_rows() adds them up by column, (0 + 2) + (1 + 3).
+ *
  * A part begins as part_begin(sums), takes at most PART_STEPS calls of dot_q4() or one of dot_q8(),
  * and ends as part_end(sums, part). No sum overflows: 16 bits hold 8 * 2 * 15 * 127 and 2 * 128 *
  * 127. Sums of integers are exact in any order, a float operation rounds the same everywhere (the
@@ -40,8 +43,9 @@ INLINE int32_t four(const int8_t *x)
 
 #include <immintrin.h>
 
-#define TILE    8 /* activation rows at once: as many sums, floats and two weights in 32 registers */
-#define Q8_BIAS 4 /* dot_q8() adds 128 to the weights: sums begin at bias << 4 instead of 0 */
+#define TILE        8 /* activation rows at once: as many sums, floats and two weights in 32 registers */
+#define ABSORB_TILE 4
+#define Q8_BIAS     4 /* dot_q8() adds 128 to the weights: sums begin at bias << 4 instead of 0 */
 
 struct codes {
 	__m512i v;
@@ -135,6 +139,42 @@ INLINE struct floats no_floats(void)
 	return (struct floats){ _mm512_setzero_ps() };
 }
 
+INLINE struct floats load_floats(const float *p)
+{
+	return (struct floats){ _mm512_loadu_ps(p) };
+}
+
+INLINE struct floats add_product(struct floats sum, struct floats a, struct floats b)
+{
+	return (struct floats){ _mm512_fmadd_ps(a.v, b.v, sum.v) };
+}
+
+INLINE struct floats signed_floats(__m128i c)
+{
+	return (struct floats){ _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(c)) };
+}
+
+INLINE struct floats floats_q8(const uint8_t *p)
+{
+	return signed_floats(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+INLINE void floats_q4(const uint8_t *p, struct floats *lo, struct floats *hi)
+{
+	__m128i c = _mm_loadu_si128((const __m128i *)(const void *)p);
+	__m128i m = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
+
+	*lo = signed_floats(_mm_sub_epi8(_mm_and_si128(c, m), eight));
+	*hi = signed_floats(_mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(c, 4), m), eight));
+}
+
+INLINE void add_four_rows(struct floats f, float *y)
+{
+	__m256 v = _mm256_add_ps(_mm512_castps512_ps256(f.v), _mm512_extractf32x8_ps(f.v, 1));
+
+	_mm_storeu_ps(y, _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1)));
+}
+
 INLINE struct floats load_scales(const uint16_t *p)
 {
 	return (struct floats){ _mm512_cvtph_ps(
@@ -159,8 +199,9 @@ INLINE void store_floats(float *p, struct floats f)
 
 #include <immintrin.h>
 
-#define TILE    2
-#define Q8_BIAS 0 /* signs are moved to the activations: no bias */
+#define TILE        2
+#define ABSORB_TILE 1
+#define Q8_BIAS     0 /* signs are moved to the activations: no bias */
 
 struct codes {
 	__m256i a, b;
@@ -283,6 +324,45 @@ INLINE struct floats no_floats(void)
 	return (struct floats){ _mm256_setzero_ps(), _mm256_setzero_ps() };
 }
 
+INLINE struct floats load_floats(const float *p)
+{
+	return (struct floats){ _mm256_loadu_ps(p), _mm256_loadu_ps(p + 8) };
+}
+
+INLINE struct floats add_product(struct floats sum, struct floats a, struct floats b)
+{
+	return (struct floats){ _mm256_fmadd_ps(a.a, b.a, sum.a),
+				_mm256_fmadd_ps(a.b, b.b, sum.b) };
+}
+
+INLINE struct floats signed_floats(__m128i c)
+{
+	return (struct floats){ _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(c)),
+				_mm256_cvtepi32_ps(
+					_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(c, c))) };
+}
+
+INLINE struct floats floats_q8(const uint8_t *p)
+{
+	return signed_floats(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+INLINE void floats_q4(const uint8_t *p, struct floats *lo, struct floats *hi)
+{
+	__m128i c = _mm_loadu_si128((const __m128i *)(const void *)p);
+	__m128i m = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
+
+	*lo = signed_floats(_mm_sub_epi8(_mm_and_si128(c, m), eight));
+	*hi = signed_floats(_mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(c, 4), m), eight));
+}
+
+INLINE void add_four_rows(struct floats f, float *y)
+{
+	__m256 v = _mm256_add_ps(f.a, f.b);
+
+	_mm_storeu_ps(y, _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1)));
+}
+
 INLINE struct floats load_scales(const uint16_t *p)
 {
 	const __m128i *v = (const __m128i *)(const void *)p;
@@ -311,8 +391,9 @@ INLINE void store_floats(float *p, struct floats f)
 
 #include <arm_neon.h>
 
-#define TILE    4
-#define Q8_BIAS 0
+#define TILE        4
+#define ABSORB_TILE 2
+#define Q8_BIAS     0
 
 struct codes {
 	uint8x16_t v[4];
@@ -428,6 +509,47 @@ INLINE struct floats no_floats(void)
 	return (struct floats){ { v, v, v, v } };
 }
 
+INLINE struct floats load_floats(const float *p)
+{
+	return (struct floats){ { vld1q_f32(p), vld1q_f32(p + 4), vld1q_f32(p + 8),
+				  vld1q_f32(p + 12) } };
+}
+
+INLINE struct floats add_product(struct floats sum, struct floats a, struct floats b)
+{
+	for (int i = 0; i < 4; i++)
+		sum.v[i] = vfmaq_f32(sum.v[i], a.v[i], b.v[i]);
+	return sum;
+}
+
+INLINE struct floats signed_floats(int8x16_t c)
+{
+	int16x8_t a = vmovl_s8(vget_low_s8(c)), b = vmovl_s8(vget_high_s8(c));
+
+	return (struct floats){ { vcvtq_f32_s32(vmovl_s16(vget_low_s16(a))),
+				  vcvtq_f32_s32(vmovl_s16(vget_high_s16(a))),
+				  vcvtq_f32_s32(vmovl_s16(vget_low_s16(b))),
+				  vcvtq_f32_s32(vmovl_s16(vget_high_s16(b))) } };
+}
+
+INLINE struct floats floats_q8(const uint8_t *p)
+{
+	return signed_floats(vreinterpretq_s8_u8(vld1q_u8(p)));
+}
+
+INLINE void floats_q4(const uint8_t *p, struct floats *lo, struct floats *hi)
+{
+	uint8x16_t c = vld1q_u8(p), eight = vdupq_n_u8(8);
+
+	*lo = signed_floats(vreinterpretq_s8_u8(vsubq_u8(vandq_u8(c, vdupq_n_u8(15)), eight)));
+	*hi = signed_floats(vreinterpretq_s8_u8(vsubq_u8(vshrq_n_u8(c, 4), eight)));
+}
+
+INLINE void add_four_rows(struct floats f, float *y)
+{
+	vst1q_f32(y, vaddq_f32(vaddq_f32(f.v[0], f.v[2]), vaddq_f32(f.v[1], f.v[3])));
+}
+
 INLINE struct floats load_scales(const uint16_t *p)
 {
 	struct floats f;
@@ -457,8 +579,9 @@ INLINE void store_floats(float *p, struct floats f)
 
 #else
 
-#define TILE    1
-#define Q8_BIAS 0
+#define TILE        1
+#define ABSORB_TILE 1
+#define Q8_BIAS     0
 
 struct codes {
 	uint8_t v[4 * WBLOCK];
@@ -591,6 +714,44 @@ INLINE struct ints part_end(struct ints sums, struct part p)
 INLINE struct floats no_floats(void)
 {
 	return (struct floats){ { 0 } };
+}
+
+INLINE struct floats load_floats(const float *p)
+{
+	struct floats f;
+
+	memcpy(f.v, p, sizeof(f.v));
+	return f;
+}
+
+INLINE struct floats add_product(struct floats sum, struct floats a, struct floats b)
+{
+	for (int i = 0; i < 16; i++)
+		sum.v[i] = fmaf(a.v[i], b.v[i], sum.v[i]);
+	return sum;
+}
+
+INLINE struct floats floats_q8(const uint8_t *p)
+{
+	struct floats f;
+
+	for (int i = 0; i < 16; i++)
+		f.v[i] = (int8_t)p[i];
+	return f;
+}
+
+INLINE void floats_q4(const uint8_t *p, struct floats *lo, struct floats *hi)
+{
+	for (int i = 0; i < 16; i++) {
+		lo->v[i] = (float)((p[i] & 15) - 8);
+		hi->v[i] = (float)((p[i] >> 4) - 8);
+	}
+}
+
+INLINE void add_four_rows(struct floats f, float *y)
+{
+	for (int j = 0; j < 4; j++)
+		y[j] = (f.v[j] + f.v[8 + j]) + (f.v[4 + j] + f.v[12 + j]);
 }
 
 INLINE struct floats load_scales(const uint16_t *p)

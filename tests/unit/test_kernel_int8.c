@@ -56,10 +56,10 @@ static void fill(float *x, int n, enum contents what)
 		x[i] = -INFINITY;
 }
 
-static void *matrix(struct wmat *m, struct wfmt f, int cols, enum contents what)
+static void *matrix(struct wmat *m, struct wfmt f, int rows, int cols, enum contents what)
 {
 	static const uint16_t odd[] = { 0x0000, 0x8000, 0x0001, 0x83ff, 0x7bff, 0x7c00, 0x7e01 };
-	size_t bytes = wfmt_bytes(f, ROWS, cols), at = wfmt_scales_offset(f, ROWS, cols);
+	size_t bytes = wfmt_bytes(f, rows, cols), at = wfmt_scales_offset(f, rows, cols);
 	uint8_t *base = aligned_alloc(64, bytes);
 
 	assert_non_null(base);
@@ -73,7 +73,7 @@ static void *matrix(struct wmat *m, struct wfmt f, int cols, enum contents what)
 			s = odd[i / 6 % 7];
 		memcpy(base + i, &s, sizeof(s));
 	}
-	assert_int_equal(wmat_bind(m, f, ROWS, cols, base, bytes), 0);
+	assert_int_equal(wmat_bind(m, f, rows, cols, base, bytes), 0);
 	return base;
 }
 
@@ -177,7 +177,7 @@ static void every_kernel_gives_the_bits_of_the_definition(void **state)
 		for (size_t f = 0; f < FORMATS; f++)
 			for (size_t w = 0; w < WIDTHS; w++) {
 				struct wmat m;
-				void *base = matrix(&m, formats[f], widths[w], what);
+				void *base = matrix(&m, formats[f], ROWS, widths[w], what);
 				fill(x, ACTS_ROWS * MOST, what);
 				for (int t = 0; t < ACTS_ROWS; t++)
 					for (int r = 0; r < ROWS; r++)
@@ -234,7 +234,7 @@ static void products_of_any_split_are_the_same(void **state)
 			const int cols = f % 2 ? 1000 : 257;
 			struct compute c;
 			struct wmat m;
-			void *base = matrix(&m, formats[f], cols, ORDINARY);
+			void *base = matrix(&m, formats[f], ROWS, cols, ORDINARY);
 			assert_int_equal(compute_init(&c, threads[n], cols, NULL), 0);
 			for (int t = 0; t < X; t++)
 				for (int r = 0; r < ROWS; r++)
@@ -267,7 +267,7 @@ static void a_long_prompt_is_the_same_as_row_by_row(void **state)
 	static float x[LONG * 64], y[LONG * ROWS];
 	struct compute c;
 	struct wmat m;
-	void *base = matrix(&m, (struct wfmt){ W_Q4, 32 }, 64, ORDINARY);
+	void *base = matrix(&m, (struct wfmt){ W_Q4, 32 }, ROWS, 64, ORDINARY);
 
 	(void)state;
 	fill(x, LONG * 64, ORDINARY);
@@ -289,7 +289,7 @@ static void products_are_near_those_of_float_activations(void **state)
 	for (size_t f = 0; f < FORMATS; f++) {
 		struct compute c;
 		struct wmat m;
-		void *base = matrix(&m, formats[f], MOST, ORDINARY);
+		void *base = matrix(&m, formats[f], ROWS, MOST, ORDINARY);
 		fill(x, MOST, ORDINARY);
 		assert_int_equal(compute_init(&c, 1, MOST, NULL), 0);
 		matmul(&c, &m, x, MOST, 1, y, ROWS);
@@ -310,6 +310,60 @@ static void products_are_near_those_of_float_activations(void **state)
 	}
 }
 
+/* Column c: four sums of rows with equal place mod 4, of 256 rows at a time. */
+static float absorbed(const struct wmat *m, int first, int rows, const float *q, int c)
+{
+	float out = 0;
+
+	for (int b = first / 16 * 16; b < first + rows; b += 256) {
+		float s[4] = { 0 };
+		for (int r = b; r < b + 256 && r < (first + rows + 15) / 16 * 16; r++) {
+			float f = 0;
+			if (r >= first && r < first + rows)
+				f = q[r - first] * scale_at(m, r, c / m->fmt.group);
+			s[r % 4] = fmaf((float)code_at(m, r, c), f, s[r % 4]);
+		}
+		out += (s[0] + s[2]) + (s[1] + s[3]);
+	}
+	return out;
+}
+
+static void transposed_products_too(void **state)
+{
+	enum { MANY = 19 };
+	static float q[MANY * 600], out[MANY * (MOST + 1)];
+	static const int columns[] = { 1, 15, 16, 17, 64, 100, 128, 257 };
+
+	(void)state;
+	for (size_t f = 0; f < FORMATS; f++)
+		for (size_t w = 0; w < sizeof(columns) / sizeof(columns[0]); w++) {
+			const int cols = columns[w], ld = cols + 1, all = w == 3 ? 600 : ROWS;
+			struct wmat m;
+			void *base = matrix(&m, formats[f], all, cols, ORDINARY);
+			fill(q, MANY * 600, ORDINARY);
+			for (const struct kernel_table *const *k = kernel_tables(); *k; k++)
+				for (int first = 0; first < 20; first += 9)
+					for (int n = 1; n < MANY; n += 4) {
+						int rows = n % 8 == 1 ? all - first : 7;
+						for (int i = 0; i < MANY * ld; i++)
+							out[i] = 42;
+						(*k)->absorb(&m, first, rows, q, 600, n, out,
+							     (size_t)ld);
+						for (int t = 0; t < n; t++)
+							for (int c = 0; c < cols; c++)
+								assert_same(
+									out[t * ld + c],
+									absorbed(&m, first, rows,
+										 q + t * 600, c));
+						for (int t = 0; t < MANY; t++) /* not too far */
+							assert_true(
+								out[t * ld + (t < n ? cols : 0)] ==
+								42);
+					}
+			free(base);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -317,6 +371,7 @@ int main(void)
 		cmocka_unit_test(every_kernel_gives_the_bits_of_the_definition),
 		cmocka_unit_test(products_of_any_split_are_the_same),
 		cmocka_unit_test(a_long_prompt_is_the_same_as_row_by_row),
+		cmocka_unit_test(transposed_products_too),
 		cmocka_unit_test(products_are_near_those_of_float_activations),
 	};
 
