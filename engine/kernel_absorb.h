@@ -8,7 +8,8 @@
  * Sixteen codes that lie together are 4 columns of 4 rows. They are widened to floats and multiplied
  * with q[r] times the rows' scales, so a column has 4 sums, of rows r with equal r mod 4 (as they lie
  * in their block), ascending; then (0 + 2) + (1 + 3). After ABSORB_BLOCKS blocks the sums go to out
- * and begin anew. All in fused multiply-adds and the same in every instruction set.
+ * and begin anew. Nothing is fused (there is no fast way to do that on a
+ * processor that lacks it), so all is the same in every instruction set.
  */
 #ifndef ENGINE_KERNEL_ABSORB_H
 #define ENGINE_KERNEL_ABSORB_H

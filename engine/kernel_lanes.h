@@ -146,7 +146,7 @@ INLINE struct floats load_floats(const float *p)
 
 INLINE struct floats add_product(struct floats sum, struct floats a, struct floats b)
 {
-	return (struct floats){ _mm512_fmadd_ps(a.v, b.v, sum.v) };
+	return (struct floats){ _mm512_add_ps(sum.v, _mm512_mul_ps(a.v, b.v)) };
 }
 
 INLINE struct floats signed_floats(__m128i c)
@@ -331,8 +331,8 @@ INLINE struct floats load_floats(const float *p)
 
 INLINE struct floats add_product(struct floats sum, struct floats a, struct floats b)
 {
-	return (struct floats){ _mm256_fmadd_ps(a.a, b.a, sum.a),
-				_mm256_fmadd_ps(a.b, b.b, sum.b) };
+	return (struct floats){ _mm256_add_ps(sum.a, _mm256_mul_ps(a.a, b.a)),
+				_mm256_add_ps(sum.b, _mm256_mul_ps(a.b, b.b)) };
 }
 
 INLINE struct floats signed_floats(__m128i c)
@@ -518,7 +518,7 @@ INLINE struct floats load_floats(const float *p)
 INLINE struct floats add_product(struct floats sum, struct floats a, struct floats b)
 {
 	for (int i = 0; i < 4; i++)
-		sum.v[i] = vfmaq_f32(sum.v[i], a.v[i], b.v[i]);
+		sum.v[i] = vaddq_f32(sum.v[i], vmulq_f32(a.v[i], b.v[i]));
 	return sum;
 }
 
@@ -591,12 +591,12 @@ struct ints {
 	int32_t v[WBLOCK];
 };
 
-/* Eight products of 16 bits at a time: two rows. */
+/* Vectors of 16 bytes, which every processor with vectors has: 4 codes of 4 rows. */
 typedef int16_t shorts __attribute__((vector_size(16)));
-typedef int8_t bytes __attribute__((vector_size(8)));
+typedef int32_t longs __attribute__((vector_size(16)));
 
 struct part {
-	shorts v[WBLOCK / 2];
+	shorts v[WBLOCK / 4]; /* two sums a row: even and odd products fall together */
 };
 
 struct floats {
@@ -682,15 +682,16 @@ INLINE struct part part_begin(struct ints sums)
 	return (struct part){ { { 0 } } };
 }
 
+/* The low byte of each 16 bits is an even column, the high one an odd one. */
 INLINE struct part dot_q4(struct part p, struct codes w, const int8_t *x)
 {
-	const shorts twice = { x[0], x[1], x[2], x[3], x[0], x[1], x[2], x[3] };
+	const shorts even = { x[0], x[2], x[0], x[2], x[0], x[2], x[0], x[2] };
+	const shorts odd = { x[1], x[3], x[1], x[3], x[1], x[3], x[1], x[3] };
 
-#pragma GCC unroll 8
-	for (int i = 0; i < WBLOCK / 2; i++) {
-		bytes b;
-		memcpy(&b, w.v + 8 * i, sizeof(b));
-		p.v[i] += __builtin_convertvector(b, shorts) * twice;
+	for (int i = 0; i < WBLOCK / 4; i++) {
+		shorts v;
+		memcpy(&v, w.v + 16 * i, sizeof(v));
+		p.v[i] += (v << 8 >> 8) * even + (v >> 8) * odd;
 	}
 	return p;
 }
@@ -702,11 +703,11 @@ INLINE struct part dot_q8(struct part p, struct codes w, const int8_t *x)
 
 INLINE struct ints part_end(struct ints sums, struct part p)
 {
-#pragma GCC unroll 8
-	for (int i = 0; i < WBLOCK / 2; i++) {
-		const shorts v = p.v[i];
-		sums.v[2 * i] += v[0] + v[1] + v[2] + v[3];
-		sums.v[2 * i + 1] += v[4] + v[5] + v[6] + v[7];
+	for (int i = 0; i < WBLOCK / 4; i++) {
+		longs sum, v = (longs)p.v[i];
+		memcpy(&sum, sums.v + 4 * i, sizeof(sum));
+		sum += (v << 16 >> 16) + (v >> 16);
+		memcpy(sums.v + 4 * i, &sum, sizeof(sum));
 	}
 	return sums;
 }
@@ -727,7 +728,7 @@ INLINE struct floats load_floats(const float *p)
 INLINE struct floats add_product(struct floats sum, struct floats a, struct floats b)
 {
 	for (int i = 0; i < 16; i++)
-		sum.v[i] = fmaf(a.v[i], b.v[i], sum.v[i]);
+		sum.v[i] = sum.v[i] + a.v[i] * b.v[i];
 	return sum;
 }
 

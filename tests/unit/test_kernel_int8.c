@@ -321,7 +321,8 @@ static float absorbed(const struct wmat *m, int first, int rows, const float *q,
 			float f = 0;
 			if (r >= first && r < first + rows)
 				f = q[r - first] * scale_at(m, r, c / m->fmt.group);
-			s[r % 4] = fmaf((float)code_at(m, r, c), f, s[r % 4]);
+			volatile float y = (float)code_at(m, r, c) * f; /* never fused */
+			s[r % 4] += y;
 		}
 		out += (s[0] + s[2]) + (s[1] + s[3]);
 	}
