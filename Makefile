@@ -38,17 +38,21 @@ ALL_LDFLAGS = -fopenmp -pthread $(SANITIZER) $(LDFLAGS)
 # Kernels are the same plain loops, compiled once per instruction set and chosen at run time
 # (engine/kernel.h); everything else is built for the baseline processor.
 ARCH     := $(shell $(CC) -dumpmachine | cut -d- -f1)
-KERNEL_ISAS := plain $(if $(filter x86_64,$(ARCH)),avx2 avx512)
+KERNEL_ISAS := plain $(if $(filter x86_64,$(ARCH)),avx2 avx512 vnni)$(if $(filter aarch64,$(ARCH)),dotprod)
 ISA_plain  :=
-ISA_avx2   := -mavx2 -mfma
-ISA_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mprefer-vector-width=512
+ISA_avx2   := -mavx2 -mfma -mf16c
+ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512
+ISA_vnni   := $(ISA_avx512) -mavx512vnni
+ISA_dotprod := -march=armv8.2-a+dotprod
+# kernel_int8 writes its multiply-adds out: it must round the same in every instruction set.
 KERNEL_CFLAGS := -O3 -ffp-contract=fast -fno-math-errno
+INT8_CFLAGS   := -O3 -ffp-contract=off -fno-math-errno
 
 objs       = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 POLICY_OBJS := $(call objs,$(wildcard cachepolicy/*.c))
 STORE_OBJS  := $(call objs,$(filter-out expertfs/main.c,$(wildcard expertfs/*.c)))
-ENGINE_OBJS := $(call objs,$(filter-out engine/main.c engine/kernel_isa.c,$(wildcard engine/*.c))) \
-               $(KERNEL_ISAS:%=$(BUILD)/obj/engine/kernel_%.o)
+ENGINE_OBJS := $(call objs,$(filter-out engine/main.c engine/kernel_isa.c engine/kernel_int8.c $(if $(filter-out x86_64,$(ARCH)),engine/kernel_amx.c),$(wildcard engine/*.c))) \
+               $(foreach i,$(KERNEL_ISAS),$(BUILD)/obj/engine/kernel_$(i).o $(BUILD)/obj/engine/int8_$(i).o)
 POLICY_LIB  := $(BUILD)/libcachepolicy.a
 STORE_LIB   := $(BUILD)/libexpertfs.a
 ENGINE_LIB  := $(BUILD)/libengine.a
@@ -70,6 +74,7 @@ help:
 	@echo 'make kill-test   kill -9 at random a hundred times: nothing may be lost'
 	@echo 'make lint        clang-format and clang-tidy'
 	@echo 'make bench-storage   measures the daemon against fio, loop devices and an empty file system'
+	@echo 'make bench-kernels   how fast the matrix kernels are'
 	@echo 'make bench-policy    what one access costs under each eviction policy'
 	@echo 'make soak        random readers and commands for ten minutes (SOAK_SECONDS)'
 	@echo 'make install     DESTDIR= PREFIX=/usr/local'
@@ -78,12 +83,19 @@ help:
 # A change of compiler or flags rebuilds; a change of nothing rebuilds nothing.
 $(BUILD)/flags: force
 	@mkdir -p $(BUILD)
-	@echo '$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_CFLAGS)' | cmp -s - $@ || echo '$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_CFLAGS)' > $@
+	@echo '$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_CFLAGS) $(INT8_CFLAGS)' | cmp -s - $@ || echo '$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_CFLAGS) $(INT8_CFLAGS)' > $@
 
 $(KERNEL_ISAS:%=$(BUILD)/obj/engine/kernel_%.o): $(BUILD)/obj/engine/kernel_%.o: engine/kernel_isa.c $(BUILD)/flags
 	$(call say,CC)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -DKERNEL_ISA=$* $(ALL_CFLAGS) $(KERNEL_CFLAGS) $(ISA_$*) -c -o $@ $<
+
+$(KERNEL_ISAS:%=$(BUILD)/obj/engine/int8_%.o): $(BUILD)/obj/engine/int8_%.o: engine/kernel_int8.c $(BUILD)/flags
+	$(call say,CC)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) -DKERNEL_ISA=$* $(ALL_CFLAGS) $(INT8_CFLAGS) $(ISA_$*) -c -o $@ $<
+
+$(BUILD)/obj/engine/kernel_amx.o: ALL_CFLAGS += $(INT8_CFLAGS) $(ISA_vnni) -mamx-tile -mamx-int8
 
 # Packing spends its time in here; no instruction set is added, so the bytes stay the same everywhere.
 $(BUILD)/obj/engine/quant.o: OPT += -O3
@@ -138,6 +150,15 @@ $(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(POLICY_LIB)
 	$(call say,LINK)
 	@mkdir -p $(@D)
 	$(call link,$^,-lm)
+
+$(BUILD)/bench/kernels: $(BUILD)/obj/tests/bench/kernels/kernels.o $(ENGINE_LIB)
+	$(call say,LINK)
+	@mkdir -p $(@D)
+	$(call link,$^,$(call pkglibs,$(PKGS_engine)) -lm)
+
+# Every kernel of this build.
+bench-kernels: $(BUILD)/bench/kernels
+	@for k in $(KERNEL_ISAS) amx; do COLI_ENGINE_KERNEL=$$k $(BUILD)/bench/kernels || exit; done
 
 unit-tests: $(UNIT_TESTS) $(E2E_TOOLS)
 
@@ -196,6 +217,6 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all help unit-tests setup demo test test-tsan tsan-programs bench-storage bench-policy soak lint install clean force
+.PHONY: all help unit-tests setup demo test test-tsan tsan-programs bench-storage bench-policy bench-kernels soak lint install clean force
 .SECONDARY:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -70,11 +70,20 @@ static void absorb(void *arg, int n, int thread)
 		memcpy(to + i * heads * width + c->kv_lora, q + i * heads * q_dim + c->nope,
 		       (size_t)c->rope * sizeof(float));
 	}
-	for (int r = 0; r < c->nope; r++) {
-		k->dequant(j->kv_b, n * (c->nope + c->v_dim) + r, row);
+	if (j->kv_b->fmt.group) {
+		k->absorb(j->kv_b, n * (c->nope + c->v_dim), c->nope, q, heads * q_dim, (int)m, to,
+			  heads * width);
+		return;
+	}
+	for (int r = 0, rows; r < c->nope; r += rows) {
+		rows = c->nope - r < COMPUTE_ROWS ? c->nope - r : COMPUTE_ROWS;
+		k->dequant(j->kv_b, n * (c->nope + c->v_dim) + r, rows, row,
+			   j->compute->row_floats);
 		for (size_t i = 0; i < m; i++)
-			k->axpy(to + i * heads * width, q[i * heads * q_dim + (size_t)r], row,
-				c->kv_lora);
+			for (int s = 0; s < rows; s++)
+				k->axpy(to + i * heads * width,
+					q[i * heads * q_dim + (size_t)(r + s)],
+					row + (size_t)s * j->compute->row_floats, c->kv_lora);
 	}
 }
 

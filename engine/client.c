@@ -92,6 +92,7 @@ int client_load(struct client *c, const struct common_options *o, int ctx, bool 
 						.ctx = ctx,
 						.chunk = o->chunk,
 						.kv = o->kv,
+						.float_activations = o->float_activations,
 						.progress = &c->status.progress };
 	struct engine_memory m;
 	int r = engine_memory(c->file, &options, &m, why);

@@ -5,28 +5,38 @@
  * Parallelism is over rows of the matrix, each output number is computed by one thread in the
  * kernels' fixed order: any number of threads and any number of activation rows give the same bits.
  *
+ * Activations are quantised to 8 bits for q8 and q4 matrices (kernel_int8.c), unless
+ * float_activations says that the weights are to be unpacked and multiplied as floats: slower, and
+ * what tests compare with.
+ *
  * One forward pass at a time may use a struct compute.
  */
 #ifndef ENGINE_COMPUTE_H
 #define ENGINE_COMPUTE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "engine/kernel.h"
 #include "engine/pool.h"
 
-#define COMPUTE_ROWS 8 /* matrix rows a thread holds unpacked at once */
+#define COMPUTE_ROWS 16 /* matrix rows a thread holds unpacked at once */
 
 struct compute {
 	int threads;
+	bool float_activations;
 	struct pool *pool;
-	size_t row_floats; /* room for one row, rounded up to a cache line */
-	float *rows;       /* [threads][COMPUTE_ROWS][row_floats] */
+	size_t row_floats;   /* room for one row, rounded up to a cache line */
+	size_t acts_bytes;   /* room for ACTS_ROWS quantised activation rows */
+	size_t thread_bytes; /* a thread's buffer holds either COMPUTE_ROWS rows or those */
+	char *buffers;       /* [threads][thread_bytes] */
+	char *acts;          /* those of matmul(), one part of acts_bytes a tile */
 };
 
 /* Bytes that compute_init() will take. */
 size_t compute_bytes(int threads, int max_cols);
-/* threads >= 1; max_cols: columns of the widest matrix. 0 or -ENOMEM. Free with compute_free(). */
+/* threads >= 1; max_cols: columns of the widest matrix. 0 or -ENOMEM. Free with compute_free().
+ * float_activations is false then, and may be changed between two products. */
 int compute_init(struct compute *c, int threads, int max_cols, char *why);
 void compute_free(struct compute *c);
 

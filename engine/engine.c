@@ -143,6 +143,7 @@ static int load(struct engine *e, char *why)
 		r = experts_start(e->file, e->mode, &e->experts, why);
 	if (r)
 		return r;
+	e->compute.float_activations = o->float_activations;
 	e->forward.config = &e->file->config;
 	e->forward.weights = &e->weights;
 	e->forward.compute = &e->compute;

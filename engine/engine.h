@@ -20,6 +20,7 @@
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,6 +38,7 @@ struct engine_options {
 	int ctx;     /* tokens; 1 .. config.max_positions */
 	int chunk;   /* 0: ENGINE_CHUNK; never more than ctx */
 	enum kv_type kv;
+	bool float_activations;          /* compute.h */
 	const struct progress *progress; /* may be NULL; must outlive the engine */
 };
 

@@ -140,7 +140,8 @@ int forward_run(struct forward *f, const int32_t *ids, int position, int m,
 	const struct model_config *c = f->config;
 
 	for (int i = 0; i < m; i++)
-		kernel()->dequant(&f->weights->embed, ids[i], f->h + (size_t)i * (size_t)c->hidden);
+		kernel()->dequant(&f->weights->embed, ids[i], 1,
+				  f->h + (size_t)i * (size_t)c->hidden, 0);
 	for (int n = 0; n < c->layers; n++) {
 		int r = layer(f, n, position, m, why);
 		if (r)

@@ -1,35 +1,91 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which kernel table this processor can run. The tables themselves are kernel_isa.c.
+ * Which kernel table this processor can run. The tables themselves are kernel_isa.c and
+ * kernel_int8.c:
+ *
+ *	plain     any processor
+ *	avx2      x86-64-v3: Haswell (2013), Zen (2017) and later
+ *	avx512    Skylake-X: 512-bit floats; 8-bit products as avx2 has them
+ *	vnni      Ice Lake, Zen 4 and later: 8-bit products of 512 bits
+ *	amx       Sapphire Rapids and later: the same, but prompts by kernel_amx.c
+ *	dotprod   arm64 with SDOT: ARMv8.4, most of ARMv8.2
  */
 #include "engine/kernel.h"
 
 #include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef __aarch64__
+#include <sys/auxv.h>
+#elif defined(__x86_64__)
+#include <cpuid.h>
+
+#include "engine/kernel_amx.h"
+#endif
 
 extern const struct kernel_table kernel_plain;
 #ifdef __x86_64__
-extern const struct kernel_table kernel_avx2, kernel_avx512;
+extern const struct kernel_table kernel_avx2, kernel_avx512, kernel_vnni;
+static struct kernel_table kernel_amx;
+#elif defined(__aarch64__)
+extern const struct kernel_table kernel_dotprod;
 #endif
 
-static const struct kernel_table *usable[4];
+static const struct kernel_table *usable[6];
 static const struct kernel_table *best;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+#ifdef __x86_64__
+static int find(int n)
+{
+	unsigned a, b, f, d;
+
+	__builtin_cpu_init();
+	/* clang 14 does not know f16c, bit 29, by name. */
+	if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+	    !__get_cpuid(1, &a, &b, &f, &d) || !(f & 1u << 29))
+		return n;
+	usable[n++] = &kernel_avx2;
+	if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+	    !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
+		return n;
+	usable[n++] = &kernel_avx512;
+	if (!__builtin_cpu_supports("avx512vnni"))
+		return n;
+	usable[n++] = &kernel_vnni;
+	if (!kernel_amx_usable())
+		return n;
+	kernel_amx = kernel_vnni;
+	kernel_amx.isa = "amx";
+	kernel_amx.multiply = kernel_multiply_amx;
+	usable[n++] = &kernel_amx;
+	return n;
+}
+#elif defined(__aarch64__)
+static int find(int n)
+{
+	if (getauxval(AT_HWCAP) & HWCAP_ASIMDDP)
+		usable[n++] = &kernel_dotprod;
+	return n;
+}
+#else
+static int find(int n)
+{
+	return n;
+}
+#endif
+
 static void choose(void)
 {
-	int n = 0;
+	const char *name = getenv("COLI_ENGINE_KERNEL");
+	int n;
 
-	usable[n++] = &kernel_plain;
-#ifdef __x86_64__
-	__builtin_cpu_init();
-	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-		usable[n++] = &kernel_avx2;
-	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-	    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-	    __builtin_cpu_supports("fma"))
-		usable[n++] = &kernel_avx512;
-#endif
+	usable[0] = &kernel_plain;
+	n = find(1);
 	best = usable[n - 1];
+	for (int i = 0; name && i < n; i++)
+		if (strcmp(usable[i]->isa, name) == 0)
+			best = usable[i];
 }
 
 const struct kernel_table *kernel(void)
@@ -42,4 +98,28 @@ const struct kernel_table *const *kernel_tables(void)
 {
 	pthread_once(&once, choose);
 	return usable;
+}
+
+static size_t up(size_t n, size_t a)
+{
+	return (n + a - 1) / a * a;
+}
+
+size_t acts_bytes(int rows, int max_cols)
+{
+	/* Widest with groups of 128, most groups with those of 32. */
+	size_t n = (size_t)rows, cols = up((size_t)max_cols, 128);
+
+	return up(n * cols, 64) + 2 * up(n * (cols / 32) * sizeof(float), 64);
+}
+
+void acts_place(struct acts *a, int rows, int cols, int group, void *buf)
+{
+	int groups = (cols + group - 1) / group;
+	size_t all = (size_t)rows * (size_t)groups, codes = up(all * (size_t)group, 64);
+	char *p = buf;
+
+	*a = (struct acts){ rows, cols, group, groups, buf, NULL, NULL };
+	a->scale = (float *)(void *)(p + codes);
+	a->bias = (int32_t *)(void *)(p + codes + up(all * sizeof(float), 64));
 }

@@ -7,9 +7,10 @@
  * or twice differs between them, so results are equal from run to run on one machine, and close
  * between machines.
  *
- * A sum of products has one fixed pattern of additions: KERNEL_LANES independent sums (element i
- * goes to lane i mod KERNEL_LANES), then halves added to halves. Hence a row alone and the same row
- * among others give the same bits.
+ * A sum of float products has one fixed pattern of additions: KERNEL_LANES independent sums
+ * (element i goes to lane i mod KERNEL_LANES), then halves added to halves. Hence a row alone and
+ * the same row among others give the same bits. Products of q8 and q4 weights with 8-bit
+ * activations (kernel_int8.c) give the same bits in every table.
  */
 #ifndef ENGINE_KERNEL_H
 #define ENGINE_KERNEL_H
@@ -21,10 +22,27 @@
 
 #define KERNEL_LANES 32
 
+#define ACTS_ROWS 16 /* activation rows that are quantised together at most */
+
+/* Some activation rows as 8-bit codes. Group g of row t is number g * rows + t of each array, so a
+ * kernel reads them from front to back. Owns nothing; acts_place() sets it up. */
+struct acts {
+	int rows, cols, group, groups;
+	int8_t *codes; /* [groups][rows][group], 0 beyond cols */
+	float *scale;  /* [groups][rows]; NaN if a number of the group is none */
+	int32_t *bias; /* [groups][rows]: -8 * sum of the group's codes */
+};
+
+/* Bytes for `rows` (at most ACTS_ROWS) rows of up to max_cols columns in groups of any size. */
+size_t acts_bytes(int rows, int max_cols);
+/* buf: acts_bytes(), 64-byte aligned. */
+void acts_place(struct acts *a, int rows, int cols, int group, void *buf);
+
 struct kernel_table {
 	const char *isa;
-	/* Row `row` of m as m->cols floats: the bits of dequant_row(). */
-	void (*dequant)(const struct wmat *m, int row, float *dst);
+	/* Rows row .. row + rows - 1 of m as m->cols floats each, ld floats apart: the bits of
+	 * dequant_row(). */
+	void (*dequant)(const struct wmat *m, int row, int rows, float *dst, size_t ld);
 	/* sum a[i] * b[i] */
 	float (*dot)(const float *a, const float *b, int n);
 	/* out[t * out_stride] = dot(w, x + t * x_stride), t < count: the same bits, fewer loads. */
@@ -35,9 +53,20 @@ struct kernel_table {
 	/* The same with a vector of bfloat16. */
 	float (*dot_bf16)(const float *a, const uint16_t *b, int n);
 	void (*axpy_bf16)(float *y, float a, const uint16_t *x, int n);
+	/* Rows x, x + ldx, ... of a->cols floats into the arrays of a. */
+	void (*quantise)(const float *x, size_t ldx, struct acts *a);
+	/* y[t * ldy + r] = row r of a block (rows WBLOCK * block + r of m, of q8 or q4) times row t of a,
+	 * for all WBLOCK rows, those that only fill up the block too. m->cols and the group are a's. */
+	void (*multiply)(const struct wmat *m, int block, const struct acts *a, float *y,
+			 size_t ldy);
+	/* out[t * ldo + c] = sum of q[t * ldq + r] * w[first + r][c], r < rows, for t < n and all
+	 * m->cols columns of m, which is of q8 or q4; floats throughout. */
+	void (*absorb)(const struct wmat *m, int first, int rows, const float *q, size_t ldq, int n,
+		       float *out, size_t ldo);
 };
 
-/* The best table for this processor; the same one on every call. */
+/* The best table for this processor, or the one that the environment variable COLI_ENGINE_KERNEL
+ * names if this processor can run it; the same one on every call. */
 const struct kernel_table *kernel(void);
 
 /* All tables of this build in ascending order of preference, ending with NULL; those that this

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The inner loops (kernel.h), compiled once per instruction set with
- * -DKERNEL_ISA=plain|avx2|avx512.
+ * -DKERNEL_ISA=NAME (the names are in kernel.c).
  *
  * Plain C with vector types as wide as the instruction set's registers; nothing here names an
  * instruction. LANES sums are kept in SUMS vectors: enough of them in flight to hide the latency of
@@ -160,46 +160,54 @@ static inline float scale_of(uint16_t h)
 	return x.f;
 }
 
-static inline __attribute__((always_inline)) void group_q8(const int8_t *codes, float scale, int g,
+/* One group of `rows` rows of a block, codes and scales being those of the first of them. Four
+ * bytes of a row lie together, the next four WBLOCK * 4 further on. */
+static inline __attribute__((always_inline)) void group_q8(const uint8_t *codes, float scale, int g,
 							   float *restrict dst)
 {
-	for (int i = 0; i < g; i++)
-		dst[i] = scale * (float)codes[i];
+	for (int i = 0; i < g; i += 4, codes += (size_t)WBLOCK * 4)
+		for (int j = 0; j < 4; j++)
+			dst[i + j] = scale * (float)(int8_t)codes[j];
 }
 
 static inline __attribute__((always_inline)) void group_q4(const uint8_t *codes, float scale, int g,
 							   float *restrict dst)
 {
-	for (int i = 0; i < g / 2; i++) {
-		dst[i] = scale * (float)((codes[i] & 15) - 8);
-		dst[i + g / 2] = scale * (float)((codes[i] >> 4) - 8);
-	}
+	for (int i = 0; i < g; i += 8, codes += (size_t)WBLOCK * 4)
+		for (int j = 0; j < 4; j++) {
+			dst[i + j] = scale * (float)((codes[j] & 15) - 8);
+			dst[i + 4 + j] = scale * (float)((codes[j] >> 4) - 8);
+		}
 }
 
 static inline __attribute__((always_inline)) void
-groups(enum wtype type, int g, const uint8_t *codes, const uint16_t *scales, int cols, float *dst)
+groups(enum wtype type, int g, const struct wmat *m, int row, int rows, float *dst, size_t ld)
 {
-	size_t step = type == W_Q8 ? (size_t)g : (size_t)g / 2;
+	size_t step = (size_t)WBLOCK * (size_t)g / (type == W_Q8 ? 1 : 2);
+	size_t n = (size_t)wfmt_groups(m->fmt, m->cols), block = (size_t)(row / WBLOCK);
+	const uint8_t *codes = (const uint8_t *)m->codes + block * n * step + row % WBLOCK * 4;
+	const uint16_t *scales = m->scales + block * n * WBLOCK + row % WBLOCK;
 
-	for (int at = 0; at < cols; at += g, codes += step, scales++) {
-		float last[128], *to = cols - at < g ? last : dst + at;
-		if (type == W_Q8)
-			group_q8((const int8_t *)codes, scale_of(*scales), g, to);
-		else
-			group_q4(codes, scale_of(*scales), g, to);
-		if (to == last)
-			memcpy(dst + at, last, (size_t)(cols - at) * sizeof(float));
-	}
+	for (int at = 0; at < m->cols; at += g, codes += step, scales += WBLOCK)
+		for (int r = 0; r < rows; r++) {
+			float last[128], *place = dst + (size_t)r * ld + at;
+			float *to = m->cols - at < g ? last : place;
+			if (type == W_Q8)
+				group_q8(codes + (size_t)r * 4, scale_of(scales[r]), g, to);
+			else
+				group_q4(codes + (size_t)r * 4, scale_of(scales[r]), g, to);
+			if (to == last)
+				memcpy(place, last, (size_t)(m->cols - at) * sizeof(float));
+		}
 }
 
-/* One loop per format and group size, so that its bounds are constants. */
-static void dequant_groups(const struct wmat *m, const uint8_t *codes, const uint16_t *scales,
-			   float *dst)
+/* Rows of one block. One loop per format and group size, so that its bounds are constants. */
+static void dequant_groups(const struct wmat *m, int row, int rows, float *dst, size_t ld)
 {
 	switch ((int)m->fmt.type * 1000 + m->fmt.group) {
 #define CASE(type, g)                                                                              \
 	case type * 1000 + (g):                                                                    \
-		groups(type, g, codes, scales, m->cols, dst);                                      \
+		groups(type, g, m, row, rows, dst, ld);                                            \
 		break
 		CASE(W_Q8, 32);
 		CASE(W_Q8, 64);
@@ -210,22 +218,29 @@ static void dequant_groups(const struct wmat *m, const uint8_t *codes, const uin
 	}
 }
 
-static void dequant(const struct wmat *m, int row, float *dst)
+static void dequant(const struct wmat *m, int row, int rows, float *dst, size_t ld)
 {
-	const uint8_t *codes =
-		(const uint8_t *)m->codes + (size_t)row * wfmt_row_bytes(m->fmt, m->cols);
-	const uint16_t *wide = (const uint16_t *)(const void *)codes;
+	const uint16_t *wide = m->codes;
 
-	if (m->fmt.group) {
-		size_t n = (size_t)wfmt_groups(m->fmt, m->cols);
-		dequant_groups(m, codes, m->scales + (size_t)row * n, dst);
-	} else if (m->fmt.type == W_F32) {
-		memcpy(dst, codes, (size_t)m->cols * sizeof(float));
-	} else {
-		for (int i = 0; i < m->cols; i++)
-			dst[i] = bf16_to_float(wide[i]);
+	for (int n; m->fmt.group && rows; row += n, rows -= n, dst += (size_t)n * ld) {
+		n = WBLOCK - row % WBLOCK < rows ? WBLOCK - row % WBLOCK : rows;
+		dequant_groups(m, row, n, dst, ld);
+	}
+	for (; rows; row++, rows--, dst += ld) {
+		size_t at = (size_t)row * (size_t)m->cols;
+		if (m->fmt.type == W_F32)
+			memcpy(dst, (const float *)m->codes + at, (size_t)m->cols * sizeof(float));
+		else
+			for (int i = 0; i < m->cols; i++)
+				dst[i] = bf16_to_float(wide[at + (size_t)i]);
 	}
 }
+
+void PASTE(kernel_quantise_, KERNEL_ISA)(const float *x, size_t ldx, struct acts *a);
+void PASTE(kernel_multiply_, KERNEL_ISA)(const struct wmat *m, int block, const struct acts *a,
+					 float *y, size_t ldy);
+void PASTE(kernel_absorb_, KERNEL_ISA)(const struct wmat *m, int first, int rows, const float *q,
+				       size_t ldq, int n, float *out, size_t ldo);
 
 extern const struct kernel_table TABLE;
 const struct kernel_table TABLE = {
@@ -236,4 +251,7 @@ const struct kernel_table TABLE = {
 	.axpy = axpy,
 	.dot_bf16 = dot_bf16,
 	.axpy_bf16 = axpy_bf16,
+	.quantise = PASTE(kernel_quantise_, KERNEL_ISA),
+	.absorb = PASTE(kernel_absorb_, KERNEL_ISA),
+	.multiply = PASTE(kernel_multiply_, KERNEL_ISA),
 };

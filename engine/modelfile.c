@@ -277,7 +277,13 @@ static int read_root(const struct json_in *in, struct modelfile *m, char *why)
 		r = fail(why, EINVAL, "%s is not an expertfs model but \"%.100s\"", in->where,
 			 format);
 	if (!r)
-		r = in_int32(in, "version", 1, 1, JSON_REQUIRED, &version, why);
+		r = in_int32(in, "version", 0, INT32_MAX, JSON_REQUIRED, &version, why);
+	if (!r && version != MODEL_VERSION)
+		r = fail(
+			why, EINVAL,
+			"%s is of format version %d, this program reads version %d: pack the model "
+			"anew with coli-pack",
+			in->where, version, MODEL_VERSION);
 	if (!r)
 		r = in_text(in, "name", "", &name, why);
 	if (!r)

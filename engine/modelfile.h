@@ -3,7 +3,7 @@
  * model.json: what the engine knows of a model. Written by coli-pack, read here and nowhere else.
  *
  *	{
- *	  "format": "expertfs-model", "version": 1,
+ *	  "format": "expertfs-model", "version": 2,
  *	  "architecture": "glm_moe_dsa",
  *	  "name": "tale-moe",               for people
  *	  "config": { ... },                the checkpoint's config.json, whole and unchanged
@@ -38,6 +38,9 @@
 
 #include "engine/config.h"
 #include "engine/quant.h"
+
+/* 2: q8 and q4 are interleaved in blocks of rows (quant.h). 1 had them row after row. */
+#define MODEL_VERSION 2
 
 /* A matrix or vector within a file. A vector has rows = 1. */
 struct tensor {

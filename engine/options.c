@@ -21,6 +21,8 @@ const char common_help[] =
 	"use)\n"
 	"  --ctx N         tokens the context holds\n"
 	"  --kv f32|bf16   how the key-value cache is kept (default f32)\n"
+	"  --activations 8|32  bits of what is multiplied with weights of 4 and 8 bits (default 8; "
+	"32 is slower)\n"
 	"  --chunk N       tokens of a prompt that go through a layer together (default 1024)\n";
 
 static void say(const char *fmt, va_list ap, const char *more)
@@ -108,6 +110,11 @@ static int common(struct common_options *o, int code, const char *text)
 		r = option_int("--chunk", text, 1, 1 << 20, &n);
 		o->chunk = (int)n;
 		return r;
+	case OPT_ACTIVATIONS:
+		o->float_activations = strcmp(text, "32") == 0;
+		if (!o->float_activations && strcmp(text, "8") != 0)
+			return say_usage("--activations takes 8 or 32, not \"%s\"", text);
+		return 0;
 	default:
 		o->kv = strcmp(text, "bf16") == 0 ? KV_BF16 : KV_F32;
 		if (strcmp(text, "f32") != 0 && strcmp(text, "bf16") != 0)

@@ -28,13 +28,14 @@ _Noreturn void print_help(const char *help, const char *more);
 int option_int(const char *name, const char *text, int64_t lo, int64_t hi, int64_t *out);
 int option_number(const char *name, const char *text, double lo, double hi, double *out);
 
-/* --threads, --ctx, --kv, --chunk. ctx is 0 if it was not given. */
+/* --threads, --ctx, --kv, --activations, --chunk. ctx is 0 if it was not given. */
 struct common_options {
 	int threads, ctx, chunk;
 	enum kv_type kv;
+	bool float_activations;
 };
 
-enum { OPT_HELP = 999, OPT_THREADS, OPT_CTX, OPT_KV, OPT_CHUNK, OPT_OWN };
+enum { OPT_HELP = 999, OPT_THREADS, OPT_CTX, OPT_KV, OPT_ACTIVATIONS, OPT_CHUNK, OPT_OWN };
 
 /* For a table of struct option. */
 #define COMMON_OPTIONS                                                                             \
@@ -42,6 +43,7 @@ enum { OPT_HELP = 999, OPT_THREADS, OPT_CTX, OPT_KV, OPT_CHUNK, OPT_OWN };
 		{ "threads", required_argument, NULL, OPT_THREADS },                               \
 		{ "ctx", required_argument, NULL, OPT_CTX },                                       \
 		{ "kv", required_argument, NULL, OPT_KV },                                         \
+		{ "activations", required_argument, NULL, OPT_ACTIVATIONS },                       \
 	{                                                                                          \
 		"chunk", required_argument, NULL, OPT_CHUNK                                        \
 	}

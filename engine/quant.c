@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Quantising and its inverse, row by row, in plain C. The layout is drawn in quant.h.
+ * Quantising and its inverse, row by row, in plain C. The layout is drawn in quant.h; what places a
+ * row in its block of interleaved ones is here and, for speed, in kernel_isa.c and kernel_int8.c.
  *
  * No fused multiply-add may creep in here (the file is built for the baseline processor), so that a
  * checkpoint packed on two machines gives the same bytes.
@@ -55,14 +56,20 @@ size_t wfmt_row_bytes(struct wfmt f, int cols)
 	return 0;
 }
 
+int64_t wfmt_stored_rows(struct wfmt f, int64_t rows)
+{
+	return f.group ? ALIGN_UP(rows, WBLOCK) : rows;
+}
+
 size_t wfmt_scales_offset(struct wfmt f, int64_t rows, int cols)
 {
-	return ALIGN_UP((size_t)rows * wfmt_row_bytes(f, cols), 64);
+	return ALIGN_UP((size_t)wfmt_stored_rows(f, rows) * wfmt_row_bytes(f, cols), 64);
 }
 
 size_t wfmt_bytes(struct wfmt f, int64_t rows, int cols)
 {
-	size_t scales = (size_t)rows * (size_t)wfmt_groups(f, cols) * sizeof(uint16_t);
+	size_t scales =
+		(size_t)wfmt_stored_rows(f, rows) * (size_t)wfmt_groups(f, cols) * sizeof(uint16_t);
 
 	return wfmt_scales_offset(f, rows, cols) + ALIGN_UP(scales, 64);
 }
@@ -213,32 +220,37 @@ static float best_scale_q4(const float *x, int n, float max)
 	return search_q4(x, n, max);
 }
 
-static void put_q8(const float *x, int n, float scale, int8_t *codes)
+/* Four bytes of each row, then those of the next row of the block. */
+#define STEP ((size_t)WBLOCK * 4)
+
+static void put_q8(const float *x, int n, float scale, uint8_t *codes)
 {
 	float inv = scale != 0 ? 1 / scale : 0;
 
-	for (int i = 0; i < n; i++)
-		codes[i] = (int8_t)nearest(clampf(x[i] * inv, -127, 127));
+	for (int i = 0; i < n; i += 4, codes += STEP)
+		for (int j = 0; j < 4; j++)
+			codes[j] = (uint8_t)(int8_t)nearest(clampf(x[i + j] * inv, -127, 127));
 }
 
 static void put_q4(const float *x, int n, float scale, uint8_t *codes)
 {
 	float inv = scale != 0 ? 1 / scale : 0;
-	int half = n / 2;
 
-	for (int i = 0; i < half; i++) {
-		int lo = (int)nearest(clampf(x[i] * inv, -8, 7)) + 8;
-		int hi = (int)nearest(clampf(x[i + half] * inv, -8, 7)) + 8;
-		codes[i] = (uint8_t)(lo | hi << 4);
-	}
+	for (int i = 0; i < n; i += 8, codes += STEP)
+		for (int j = 0; j < 4; j++) {
+			int lo = (int)nearest(clampf(x[i + j] * inv, -8, 7)) + 8;
+			int hi = (int)nearest(clampf(x[i + 4 + j] * inv, -8, 7)) + 8;
+			codes[j] = (uint8_t)(lo | hi << 4);
+		}
 }
 
+/* codes and scales: of this row in its block. */
 static int quant_groups(struct wfmt f, const float *src, int cols, uint8_t *codes, uint16_t *scales)
 {
-	size_t group_bytes = f.type == W_Q8 ? (size_t)f.group : (size_t)f.group / 2;
+	size_t group_bytes = (size_t)WBLOCK * (size_t)f.group / (f.type == W_Q8 ? 1 : 2);
 	int groups = wfmt_groups(f, cols);
 
-	for (int g = 0; g < groups; g++, codes += group_bytes) {
+	for (int g = 0; g < groups; g++, codes += group_bytes, scales += WBLOCK) {
 		float x[GROUP_MAX] = { 0 };
 		int n = cols - g * f.group < f.group ? cols - g * f.group : f.group;
 		memcpy(x, src + (size_t)g * (size_t)f.group, (size_t)n * sizeof(float));
@@ -250,64 +262,86 @@ static int quant_groups(struct wfmt f, const float *src, int cols, uint8_t *code
 			scale = f.type == W_Q8 ? fabsf(max) / 127 : best_scale_q4(x, f.group, max);
 		if (fabsf(scale) > HALF_MAX)
 			return -EDOM;
-		scales[g] = float_to_half(scale);
-		scale = half_to_float(scales[g]);
+		*scales = float_to_half(scale);
+		scale = half_to_float(*scales);
 		if (f.type == W_Q8)
-			put_q8(x, f.group, scale, (int8_t *)codes);
+			put_q8(x, f.group, scale, codes);
 		else
 			put_q4(x, f.group, scale, codes);
 	}
 	return 0;
 }
 
-int quant_row(struct wfmt f, const float *src, int cols, void *codes, uint16_t *scales)
+/* Where row `row` begins, relative to the first row of a block. */
+static size_t codes_at(struct wfmt f, int cols, int64_t row)
 {
+	size_t row_bytes = wfmt_row_bytes(f, cols);
+
+	if (!f.group)
+		return (size_t)row * row_bytes;
+	return (size_t)(row / WBLOCK) * WBLOCK * row_bytes + (size_t)(row % WBLOCK) * 4;
+}
+
+static size_t scales_at(struct wfmt f, int cols, int64_t row)
+{
+	return (size_t)(row / WBLOCK) * WBLOCK * (size_t)wfmt_groups(f, cols) +
+	       (size_t)(row % WBLOCK);
+}
+
+int quant_row(struct wfmt f, const float *src, int cols, int64_t row, void *codes, uint16_t *scales)
+{
+	uint8_t *to = (uint8_t *)codes + codes_at(f, cols, row);
+
 	if (f.group)
-		return quant_groups(f, src, cols, codes, scales);
+		return quant_groups(f, src, cols, to, scales + scales_at(f, cols, row));
 	for (int i = 0; i < cols; i++)
 		if (!isfinite(src[i]))
 			return -EDOM;
 	if (f.type == W_F32) {
-		memcpy(codes, src, (size_t)cols * sizeof(float));
+		memcpy(to, src, (size_t)cols * sizeof(float));
 	} else {
-		uint16_t *out = codes;
+		uint16_t *out = (uint16_t *)(void *)to;
 		for (int i = 0; i < cols; i++)
 			out[i] = float_to_bf16(src[i]);
 	}
 	return 0;
 }
 
-static void dequant_groups(const struct wmat *m, const uint8_t *codes, const uint16_t *scales,
-			   float *dst)
+static int code_q4(const uint8_t *codes, int i)
 {
-	int g = m->fmt.group, half = g / 2;
+	int b = codes[(size_t)(i / 8) * STEP + (size_t)(i % 4)];
 
-	for (int at = 0; at < m->cols; at += g, scales++) {
-		float s = half_to_float(*scales);
-		for (int i = 0; i < g && at + i < m->cols; i++) {
-			if (m->fmt.type == W_Q8) {
-				dst[at + i] = s * (float)((const int8_t *)codes)[i];
-			} else {
-				int b = codes[i < half ? i : i - half];
-				dst[at + i] = s * (float)((i < half ? b & 15 : b >> 4) - 8);
-			}
-		}
-		codes += m->fmt.type == W_Q8 ? g : half;
-	}
+	return (i % 8 < 4 ? b & 15 : b >> 4) - 8;
+}
+
+static int code_q8(const uint8_t *codes, int i)
+{
+	return (int8_t)codes[(size_t)(i / 4) * STEP + (size_t)(i % 4)];
 }
 
 void dequant_row(const struct wmat *m, int row, float *dst)
 {
-	const uint8_t *codes =
-		(const uint8_t *)m->codes + (size_t)row * wfmt_row_bytes(m->fmt, m->cols);
+	const uint8_t *codes = (const uint8_t *)m->codes + codes_at(m->fmt, m->cols, row);
+	const uint16_t *scales = m->scales;
 
-	if (m->fmt.group) {
-		size_t groups = (size_t)wfmt_groups(m->fmt, m->cols);
-		dequant_groups(m, codes, m->scales + (size_t)row * groups, dst);
-	} else if (m->fmt.type == W_F32) {
-		memcpy(dst, codes, (size_t)m->cols * sizeof(float));
-	} else {
-		for (int i = 0; i < m->cols; i++)
-			dst[i] = bf16_to_float(((const uint16_t *)codes)[i]);
+	if (m->fmt.group)
+		scales += scales_at(m->fmt, m->cols, row);
+	for (int i = 0; i < m->cols; i++) {
+		switch (m->fmt.type) {
+		case W_F32:
+			dst[i] = ((const float *)(const void *)codes)[i];
+			break;
+		case W_BF16:
+			dst[i] = bf16_to_float(((const uint16_t *)(const void *)codes)[i]);
+			break;
+		case W_Q8:
+			dst[i] = half_to_float(scales[(size_t)(i / m->fmt.group) * WBLOCK]) *
+				 (float)code_q8(codes, i);
+			break;
+		case W_Q4:
+			dst[i] = half_to_float(scales[(size_t)(i / m->fmt.group) * WBLOCK]) *
+				 (float)code_q4(codes, i);
+			break;
+		}
 	}
 }

@@ -10,22 +10,33 @@
  *	      one fp16 scale a group:         w = scale * code,        code in -127..127
  *	q4    4-bit codes, the same groups:   w = scale * (code - 8),  code in 0..15
  *
- * A matrix [rows, cols] (rows = output, row-major, as Hugging Face stores it) is
+ * A matrix [rows, cols] (rows = output, as Hugging Face has it) of f32 or bf16 is its rows one after
+ * the other, then zeros up to a multiple of 64 bytes. One of q8 or q4 is
  *
- *	codes   rows * wfmt_row_bytes()     cols is rounded up to whole groups, filled with the code of 0
- *	        zeros up to a multiple of 64
- *	scales  rows * groups * 2 bytes     q8 and q4 only, fp16, little-endian
- *	        zeros up to a multiple of 64
+ *	codes   rows, rounded up to whole blocks of 16, * wfmt_row_bytes()
+ *	scales  the same rows * groups * 2 bytes, fp16, little-endian, zeros up to a multiple of 64
  *
- * so that matrices laid back to back all start on 64 bytes. In a q4 group of g weights, byte j (0
- * <= j < g/2) holds weight j in its low and weight j + g/2 in its high nibble: both halves unpack to
- * consecutive floats without a shuffle.
+ * where the rows of a block are interleaved, so that a mapped page is what the kernels want to read:
+ *
+ *	q8      [block][cols / 4][16 rows][4]    byte j of a row's 4: column 4k + j
+ *	q4      [block][cols / 8][16 rows][4]    byte j of a row's 4: column 8k + j in the low nibble,
+ *	                                         column 8k + 4 + j in the high one
+ *	scales  [block][group][16 rows]
+ *
+ * cols is rounded up to whole groups and filled with the code of 0. Rows beyond the last are zero
+ * bytes throughout, hence of scale 0. Why so: 64 bytes are 16 rows times 4 (or 8) columns, that is
+ * 16 sums of 32 bits for the instructions that multiply 4 bytes with 4 bytes and add (VPDPBUSD,
+ * SDOT), whose other operand is 4 activations repeated: no shuffle, no sum across lanes, and a
+ * thread that takes blocks in turn reads memory from front to back. Half the width or a quarter
+ * (AVX2, NEON) reads the same bytes in the same order.
  */
 #ifndef ENGINE_QUANT_H
 #define ENGINE_QUANT_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+#define WBLOCK 16 /* rows of a block of q8 or q4 */
 
 enum wtype { W_F32, W_BF16, W_Q8, W_Q4 };
 
@@ -39,7 +50,7 @@ struct wmat {
 	struct wfmt fmt;
 	int rows, cols;
 	const void *codes;
-	const uint16_t *scales; /* [rows][groups], NULL for f32 and bf16 */
+	const uint16_t *scales; /* NULL for f32 and bf16 */
 };
 
 /* "f32", "bf16", "q8", "q4". */
@@ -49,7 +60,7 @@ int wtype_parse(const char *name, enum wtype *t);
 
 /* Scales a row: ceil(cols / group); 0 for f32 and bf16. */
 int wfmt_groups(struct wfmt f, int cols);
-/* Bytes of one row of codes. */
+/* Bytes of one row of codes, wherever they lie. */
 size_t wfmt_row_bytes(struct wfmt f, int cols);
 /* Offset of the scales from the start of the matrix, and the size of the whole. rows, cols >= 1. */
 size_t wfmt_scales_offset(struct wfmt f, int64_t rows, int cols);
@@ -60,11 +71,18 @@ size_t wfmt_bytes(struct wfmt f, int64_t rows, int cols);
 int wmat_bind(struct wmat *m, struct wfmt f, int64_t rows, int cols, const void *base,
 	      size_t bytes);
 
-/* One row: cols floats -> wfmt_row_bytes() of codes and wfmt_groups() scales (may be NULL if none).
+/* Rows that are stored: rows, for q8 and q4 rounded up to whole blocks. */
+int64_t wfmt_stored_rows(struct wfmt f, int64_t rows);
+
+/* Row `row` of a matrix or of a part of one: cols floats become wfmt_row_bytes() of codes and
+ * wfmt_groups() scales at their places. codes and scales belong to the part's first row, which must
+ * be a multiple of WBLOCK in its matrix; scales may be NULL if there are none. Rows touch no byte of
+ * each other. Whoever gives the buffers zeroes them first, for the rows that fill up the last block.
  * q4 searches the scale with the least squared error among candidates; q8 takes max/127. Codes are
  * made with the scale as rounded to fp16. -EDOM if a weight is not finite or its group's scale
  * leaves the range of fp16. */
-int quant_row(struct wfmt f, const float *src, int cols, void *codes, uint16_t *scales);
+int quant_row(struct wfmt f, const float *src, int cols, int64_t row, void *codes,
+	      uint16_t *scales);
 
 /* The inverse, exactly: cols floats. Plain C; the engine's kernels must give the same bits. */
 void dequant_row(const struct wmat *m, int row, float *dst);

@@ -21,6 +21,7 @@ plain()
 }
 
 plain "$tale" "$D" --bits 16 --dense-bits 16
+plain "$tale" "$WORK/tale4"
 plain "$TEST_DATA/glm-s" "$WORK/glm" --bits 32 --dense-bits 32
 plain "$TEST_DATA/oracles/fused" "$WORK/fused" --bits 32 --dense-bits 32
 
@@ -116,6 +117,8 @@ bits()
 }
 bits "$D" "$some"
 bits "$D" "$some" --kv bf16
+bits "$WORK/tale4" "$some"
+bits "$WORK/tale4" "$some" --activations 32
 # A context of more than index_topk (12) keys, and shared layers.
 bits "$WORK/glm" "$(cut -d' ' -f1-150 "$WORK/long")"
 
@@ -218,6 +221,7 @@ expect_fail 2 '[-]-temp takes' coli-engine run "$D" -p x --temp nan
 expect_fail 2 '[-]-top-p takes' coli-engine run "$D" -p x --top-p 1.5
 expect_fail 2 '[-]-top-k takes' coli-engine run "$D" -p x --top-k -1
 expect_fail 2 '[-]-seed takes' coli-engine run "$D" -p x --seed 1x
+expect_fail 2 '[-]-activations takes 8 or 32' coli-engine run "$D" -p x --activations 16
 expect_fail 2 '[-]-kv takes f32 or bf16' coli-engine run "$D" -p x --kv f16
 expect_fail 2 '[-]n takes' coli-engine run "$D" -p x -n -4
 expect_fail 2 'no option --what' coli-engine run "$D" -p x --what

@@ -151,24 +151,37 @@ def check_matrix(what, want, shape, data, kind, args):
         return
     group = args.group
     groups = -(-cols // group)
+    block = 16
+    stored = -(-rows // block) * block
     row_bytes = groups * group // (1 if kind == "q8" else 2)
-    start = pad(rows * row_bytes)
-    need(len(data) == start + pad(rows * groups * 2), what + ": wrong size")
-    scales = half(struct.unpack("<%dH" % (rows * groups), data[start:start + rows * groups * 2]))
+    start = pad(stored * row_bytes)
+    need(len(data) == start + pad(stored * groups * 2), what + ": wrong size")
+    scales = half(struct.unpack("<%dH" % (stored * groups), data[start:start + stored * groups * 2]))
+    # The last block is filled up with rows of zero bytes.
+    for r in range(rows, stored):
+        at = (r - r % block) * row_bytes + r % block * 4
+        need(not any(data[at + i] for i in range(0, block * row_bytes - r % block * 4, block * 4)) and
+             not any(scales[(r - r % block) * groups + r % block::block]),
+             what + ": the filling of the last block is not zero")
     # From another row each time, so that all parts of a matrix get their turn.
     for r in range(sum(map(ord, what)) % min(args.every, rows), rows, args.every):
         for g in range(groups):
-            at = r * row_bytes + g * row_bytes // groups
-            raw = data[at:at + row_bytes // groups]
+            # 4 bytes of this row, 4 of each other row of the block, and so on.
+            at = (r - r % block) * row_bytes + g * block * row_bytes // groups + r % block * 4
+            raw = b"".join(data[at + i:at + i + 4]
+                           for i in range(0, block * row_bytes // groups, block * 4))
             if kind == "q8":
                 codes = struct.unpack("%db" % group, raw)
             else:
-                codes = [(b & 15) - 8 for b in raw] + [(b >> 4) - 8 for b in raw]
+                codes = []
+                for i in range(0, len(raw), 4):
+                    codes += [(b & 15) - 8 for b in raw[i:i + 4]]
+                    codes += [(b >> 4) - 8 for b in raw[i:i + 4]]
             n = min(group, cols - g * group)
             first = r * cols + g * group
             need(not any(codes[n:]), what + ": codes beyond the last column")
             check_group("%s, row %d, group %d" % (what, r, g), want[first:first + n], codes[:n],
-                        scales[r * groups + g], kind)
+                        scales[((r - r % block) // block * groups + g) * block + r % block], kind)
 
 
 def type_of(bits):
@@ -354,7 +367,7 @@ def check_experts(store, model, ck, args):
 
 def check_json(store, model, ck):
     read = lambda path: open(path, "rb").read()
-    need(model["format"] == "expertfs-model" and model["version"] == 1, "a wrong format")
+    need(model["format"] == "expertfs-model" and model["version"] == 2, "a wrong format")
     need(model["architecture"] == ck.config["model_type"], "a wrong architecture")
     need(model["config"] == ck.config, "model.json has another config than the checkpoint")
     need(read(os.path.join(ck.directory, "config.json")) in read(os.path.join(store, "model.json")),

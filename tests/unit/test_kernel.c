@@ -64,7 +64,7 @@ static void *random_matrix(struct wmat *m, struct wfmt f, int rows, int cols)
 		memcpy(base + i, &x, 2);
 	}
 	assert_int_equal(wmat_bind(m, f, rows, cols, base, bytes), 0);
-	for (int i = 0; f.group && i < rows * wfmt_groups(f, cols); i++) {
+	for (int i = 0; f.group && i < (int)wfmt_stored_rows(f, rows) * wfmt_groups(f, cols); i++) {
 		uint16_t scale = i % 3 ? float_to_half(random_float()) : odd[i / 3 % 11];
 		memcpy((char *)base + wfmt_scales_offset(f, rows, cols) + 2 * (size_t)i, &scale, 2);
 	}
@@ -86,15 +86,23 @@ static void dequant_gives_the_bits_of_plain_c(void **state)
 		for (size_t f = 0; f < FORMATS; f++)
 			for (size_t s = 0; s < SIZES; s++) {
 				struct wmat m;
-				float want[MOST], got[MOST + 1];
-				void *base = random_matrix(&m, formats[f], 7, sizes[s]);
-				for (int r = 0; r < 7; r++) {
-					got[sizes[s]] = 42;
-					dequant_row(&m, r, want);
-					(*k)->dequant(&m, r, got);
-					assert_same_values(want, got, sizes[s]);
-					assert_true(got[sizes[s]] == 42); /* not a float too far */
-				}
+				const int rows = 19, ld = sizes[s] + 1;
+				static float want[MOST], got[19 * (MOST + 1)];
+				void *base = random_matrix(&m, formats[f], rows, sizes[s]);
+				for (int first = 0; first < rows; first += 3)
+					for (int n = 1; n <= rows - first; n += 4) {
+						for (int i = 0; i < rows * ld; i++)
+							got[i] = 42;
+						(*k)->dequant(&m, first, n, got, (size_t)ld);
+						for (int r = 0; r < n; r++) {
+							dequant_row(&m, first + r, want);
+							assert_same_values(want, got + r * ld,
+									   sizes[s]);
+							/* not a float too far */
+							assert_true(got[r * ld + sizes[s]] == 42);
+						}
+						assert_true(n == rows || got[n * ld] == 42);
+					}
 				free(base);
 			}
 }
@@ -214,12 +222,13 @@ static void matmul_gives_the_same_bits_whatever_the_split(void **state)
 		struct wmat m;
 		void *base = random_matrix(&m, formats[f], ROWS, cols);
 		uint16_t *scales = (uint16_t *)(uintptr_t)m.scales;
-		for (int i = 0; formats[f].group && i < ROWS * wfmt_groups(formats[f], cols); i++)
+		for (int i = 0; formats[f].group && i < 48 * wfmt_groups(formats[f], cols); i++)
 			scales[i] = float_to_half(0.01f + 0.01f * random_float());
 		fill(x, X * 300);
 		for (size_t n = 0; n < sizeof(threads) / sizeof(threads[0]); n++) {
 			struct compute c;
 			assert_int_equal(compute_init(&c, threads[n], 300, NULL), 0);
+			c.float_activations = true; /* the others: test_kernel_int8.c */
 			for (int t = 0; n == 0 && t < X; t++)
 				matmul(&c, &m, x + (size_t)t * 300, 300, 1, one + (size_t)t * ROWS,
 				       ROWS);

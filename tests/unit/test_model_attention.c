@@ -39,6 +39,7 @@ static void set_up(struct setting *s, struct wfmt fmt, enum kv_type kv)
 	    weights_bind(&s->weights, &s->dense, why))
 		fail_msg("%s", why);
 	assert_int_equal(compute_init(&s->compute, 2, weights_max_cols(&s->file->config), why), 0);
+	s->compute.float_activations = true; /* as the model of this test has them */
 	s->f.config = &s->file->config;
 	s->f.weights = &s->weights;
 	s->f.compute = &s->compute;

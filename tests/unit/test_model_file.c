@@ -242,7 +242,8 @@ static void other_kinds_of_model(void **state)
 	refused("\"hidden_size\": 40", "\"hidden_size\": 40, \"attention_bias\": true",
 		"attention_bias");
 	refused("\"format\": \"expertfs-model\"", "\"format\": \"gguf\"", "not an expertfs model");
-	refused("\"version\": 1", "\"version\": 2", "\"version\" is 2");
+	refused("\"version\": 2", "\"version\": 1", "pack the model anew");
+	refused("\"version\": 2", "\"version\": 3", "is of format version 3");
 }
 
 static void numbers_out_of_bounds(void **state)

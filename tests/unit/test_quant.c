@@ -68,8 +68,7 @@ static void bf16_rounds_to_even(void **state)
 /* Packs rows x cols random weights and returns the matrix; *w gets the weights. */
 static struct wmat packed(struct wfmt f, int rows, int cols, float **w, void **base)
 {
-	size_t bytes = wfmt_bytes(f, rows, cols), row_bytes = wfmt_row_bytes(f, cols);
-	int groups = wfmt_groups(f, cols);
+	size_t bytes = wfmt_bytes(f, rows, cols);
 	struct wmat m;
 
 	*w = malloc((size_t)rows * (size_t)cols * sizeof(float));
@@ -80,9 +79,7 @@ static struct wmat packed(struct wfmt f, int rows, int cols, float **w, void **b
 		float *row = *w + (size_t)r * (size_t)cols;
 		for (int i = 0; i < cols; i++)
 			row[i] = uniform() * uniform() * 0.05f;
-		assert_int_equal(quant_row(f, row, cols, (char *)*base + (size_t)r * row_bytes,
-					   groups ? scales + (size_t)r * (size_t)groups : NULL),
-				 0);
+		assert_int_equal(quant_row(f, row, cols, r, *base, scales), 0);
 	}
 	assert_int_equal(wmat_bind(&m, f, rows, cols, *base, bytes), 0);
 	return m;
@@ -107,8 +104,7 @@ static void codes_are_nearest(void **state)
 					for (int i = 0; i < cols; i++) {
 						float x = w[r * cols + i];
 						float s = half_to_float(
-							m.scales[r * wfmt_groups(f, cols) +
-								 i / group]);
+							m.scales[i / group * WBLOCK + r]);
 						double q = fmin(fmax((double)x / (double)s,
 								     t == W_Q8 ? -127 : -8),
 								t == W_Q8 ? 127 : 7);
@@ -162,7 +158,7 @@ static void exact_formats(void **state)
 	for (enum wtype t = W_F32; t <= W_BF16; t++) {
 		struct wfmt f = { t, 0 };
 		assert_int_equal(wfmt_bytes(f, 1, 5), 64);
-		assert_int_equal(quant_row(f, w, 5, base, NULL), 0);
+		assert_int_equal(quant_row(f, w, 5, 0, base, NULL), 0);
 		assert_int_equal(wmat_bind(&m, f, 1, 5, base, 64), 0);
 		dequant_row(&m, 0, got);
 		for (int i = 0; i < 5; i++)
@@ -174,40 +170,41 @@ static void exact_formats(void **state)
 static void refuses_what_it_cannot_hold(void **state)
 {
 	float w[32] = { 0 };
-	uint8_t codes[32];
+	uint8_t codes[WBLOCK * 32];
 	uint16_t scale;
 
 	(void)state;
 	for (enum wtype t = W_F32; t <= W_Q4; t++) {
 		struct wfmt f = { t, t >= W_Q8 ? 32 : 0 };
-		uint8_t out[128];
+		uint8_t out[WBLOCK * 128];
 		w[7] = NAN;
-		assert_int_equal(quant_row(f, w, 32, out, &scale), -EDOM);
+		assert_int_equal(quant_row(f, w, 32, 0, out, &scale), -EDOM);
 		w[7] = INFINITY;
-		assert_int_equal(quant_row(f, w, 32, out, &scale), -EDOM);
+		assert_int_equal(quant_row(f, w, 32, 0, out, &scale), -EDOM);
 	}
 	w[7] = 1e30f;
-	assert_int_equal(quant_row((struct wfmt){ W_Q8, 32 }, w, 32, codes, &scale), -EDOM);
-	assert_int_equal(quant_row((struct wfmt){ W_Q4, 32 }, w, 32, codes, &scale), -EDOM);
+	assert_int_equal(quant_row((struct wfmt){ W_Q8, 32 }, w, 32, 0, codes, &scale), -EDOM);
+	assert_int_equal(quant_row((struct wfmt){ W_Q4, 32 }, w, 32, 0, codes, &scale), -EDOM);
 	w[7] = 0;
-	assert_int_equal(quant_row((struct wfmt){ W_Q4, 32 }, w, 32, codes, &scale), 0);
+	assert_int_equal(quant_row((struct wfmt){ W_Q4, 32 }, w, 32, 0, codes, &scale), 0);
 	assert_int_equal(scale, 0);
 	assert_int_equal(codes[3], 0x88);
 	w[7] = 1e-40f; /* far below what fp16 can scale: becomes 0, not a fault */
-	assert_int_equal(quant_row((struct wfmt){ W_Q8, 32 }, w, 32, codes, &scale), 0);
+	assert_int_equal(quant_row((struct wfmt){ W_Q8, 32 }, w, 32, 0, codes, &scale), 0);
 }
 
 static void bind_checks(void **state)
 {
-	_Alignas(64) static char base[1024];
+	_Alignas(64) static char base[2048];
 	struct wmat m;
 	struct wfmt f = { W_Q4, 64 };
 	size_t n = wfmt_bytes(f, 3, 65);
 
 	(void)state;
-	assert_int_equal(n, 192 + 64); /* 3 rows x 2 groups x 32 bytes, 6 scales in 64 bytes */
+	/* A block of 16 rows: 2 groups x 32 bytes and 2 scales each. */
+	assert_int_equal(n, 1024 + 64);
 	assert_int_equal(wmat_bind(&m, f, 3, 65, base, n), 0);
-	assert_ptr_equal(m.scales, base + 192);
+	assert_ptr_equal(m.scales, base + 1024);
 	assert_int_equal(wmat_bind(&m, f, 3, 65, base, n - 1), -EINVAL);
 	assert_int_equal(wmat_bind(&m, f, 0, 65, base, n), -EINVAL);
 	assert_int_equal(wmat_bind(&m, f, 3, 65, base + 1, n), -EINVAL);

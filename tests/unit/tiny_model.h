@@ -60,13 +60,11 @@ static inline size_t tiny_matrix(struct tiny *t, struct wfmt fmt, int rows, int 
 
 	assert(cols <= 256);
 	memset(buf, 0, bytes);
+	char *scales = buf + wfmt_scales_offset(fmt, rows, cols);
 	for (int r = 0; r < rows; r++) {
-		char *codes = buf + (size_t)r * wfmt_row_bytes(fmt, cols);
-		char *scales = buf + wfmt_scales_offset(fmt, rows, cols) +
-			       (size_t)r * (size_t)wfmt_groups(fmt, cols) * 2;
 		for (int i = 0; i < cols; i++)
 			row[i] = add + tiny_random(t) * scale;
-		int bad = quant_row(fmt, row, cols, codes, (uint16_t *)(void *)scales);
+		int bad = quant_row(fmt, row, cols, r, buf, (uint16_t *)(void *)scales);
 		assert(bad == 0);
 		(void)bad;
 	}
@@ -196,7 +194,7 @@ static inline void tiny_make(struct tiny *t, struct wfmt fmt, uint64_t seed)
 	t->json = fopen(path, "w");
 	assert(t->dense && t->json);
 	fprintf(t->json,
-		"{\"format\": \"expertfs-model\", \"version\": 1, \"architecture\": "
+		"{\"format\": \"expertfs-model\", \"version\": 2, \"architecture\": "
 		"\"glm_moe_dsa\", "
 		"\"name\": \"tiny\", \"config\": %s, \"eos_token_ids\": [0], \"dense\": {\"file\": "
 		"\"dense.bin\", \"tensors\": [",

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/modelfile.h"
 #include "expertfs/fail.h"
 
 static void put_string(FILE *f, const char *s)
@@ -77,7 +78,7 @@ static void put_model(FILE *f, const struct plan *p)
 {
 	const struct checkpoint *ck = p->ck;
 
-	fputs("{\n\"format\": \"expertfs-model\", \"version\": 1,\n", f);
+	fprintf(f, "{\n\"format\": \"expertfs-model\", \"version\": %d,\n", MODEL_VERSION);
 	fputs("\"architecture\": ", f);
 	put_string(f, ck->config.model.arch->model_type);
 	fputs(",\n\"name\": ", f);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "expertfs/fail.h"
+#include "tools/coli-pack/reader.h"
 #include "tools/coli-pack/usage.h"
 
 const char *const plan_matrix_name[MATRICES] = { "gate", "up", "down" };
@@ -35,6 +36,9 @@ static uint64_t source_size(const struct source *s)
 int plan_add(struct plan *p, const char *name, int dims, int64_t rows, int cols, bool plain,
 	     char *why)
 {
+	if (cols > CHUNK_COLS)
+		return fail(why, EINVAL, "%s has %d columns, more than the %d that can be packed",
+			    name, cols, CHUNK_COLS);
 	if (p->dense_count == p->dense_room) {
 		size_t room = p->dense_room ? 2 * p->dense_room : 256;
 		struct plan_dense *more = reallocarray(p->dense, room, sizeof(*more));

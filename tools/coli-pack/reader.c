@@ -29,7 +29,8 @@ struct reader {
 	struct chunk slot[SLOTS];
 };
 
-/* Rows of the matrix that fit a chunk by every measure, at least one. */
+/* Rows of the matrix that fit a chunk by every measure: whole blocks, of which one fits at least
+ * (CHUNK_COLS). */
 static int64_t rows_of(const struct chunk *c)
 {
 	size_t out =
@@ -37,7 +38,7 @@ static int64_t rows_of(const struct chunk *c)
 	size_t row = (size_t)c->src.cols * sizeof(float);
 
 	row = out > row ? out : row;
-	return row < CHUNK_BYTES ? (int64_t)(CHUNK_BYTES / row) : 1;
+	return (int64_t)(CHUNK_BYTES / row / WBLOCK * WBLOCK);
 }
 
 static struct chunk *wait_for_slot(struct reader *r)

@@ -13,6 +13,9 @@
 
 #define CHUNK_BYTES (64u << 20) /* as read, as floats, and as written */
 
+/* Columns of the widest matrix that can be packed: a block of its rows fits a chunk. */
+#define CHUNK_COLS ((int)(CHUNK_BYTES / sizeof(float) / WBLOCK))
+
 struct chunk {
 	bool dense;
 	uint32_t item; /* index of the dense tensor, or number of the expert */

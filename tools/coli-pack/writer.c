@@ -47,24 +47,21 @@ static int bad_weight(const struct chunk *c, int64_t row, const float *values, c
 		    row + c->src.skipped);
 }
 
-/* All rows of the chunk into codes and scales, both of the chunk's first row. */
+/* All rows of the chunk into codes and scales, both of the chunk's first row, which begins a block.
+ * A thread takes whole blocks, so that no two write into one cache line. */
 static int quantise(struct writer *w, const struct chunk *c, char *codes, uint16_t *scales,
 		    char *why)
 {
-	size_t row_bytes = wfmt_row_bytes(c->fmt, c->src.cols);
-	size_t groups = (size_t)wfmt_groups(c->fmt, c->src.cols);
 	int64_t bad = INT64_MAX;
 
 	/* To wake the other cores, which then also wait actively, costs as much as 10^5 weights. */
 	bool worth = c->rows * c->src.cols > 1 << 18;
 
-#pragma omp parallel for if (worth) schedule(dynamic, 8) reduction(min : bad)
+#pragma omp parallel for if (worth) schedule(dynamic, WBLOCK) reduction(min : bad)
 	for (int64_t i = 0; i < c->rows; i++) {
 		float *x = w->rows + (size_t)omp_get_thread_num() * w->row_room;
 		source_row(&c->src, c->row, c->row + i, c->data, c->scales, x);
-		if (quant_row(c->fmt, x, c->src.cols, codes + (size_t)i * row_bytes,
-			      scales + (size_t)i * groups) != 0 &&
-		    i < bad)
+		if (quant_row(c->fmt, x, c->src.cols, i, codes, scales) != 0 && i < bad)
 			bad = i;
 	}
 	if (bad == INT64_MAX)
@@ -139,13 +136,17 @@ static int write_dense(struct writer *w, const struct chunk *c, char *why)
 	uint64_t total = w->k->plan->dense_bytes;
 	size_t row_bytes = wfmt_row_bytes(c->fmt, c->src.cols);
 	size_t scale_bytes = 2 * (size_t)wfmt_groups(c->fmt, c->src.cols);
-	int err = quantise(w, c, w->codes, w->scales, why);
+	size_t rows = (size_t)wfmt_stored_rows(c->fmt, c->rows);
 
+	/* The rows that fill up the last block. */
+	memset(w->codes, 0, rows * row_bytes);
+	memset(w->scales, 0, rows * scale_bytes);
+	int err = quantise(w, c, w->codes, w->scales, why);
 	err = err ? err
-		  : put(o->dense_fd, o->dense_path, w->codes, (size_t)c->rows * row_bytes,
+		  : put(o->dense_fd, o->dense_path, w->codes, rows * row_bytes,
 			d->offset + (uint64_t)c->row * row_bytes, total, why);
 	if (err == 0 && scale_bytes)
-		err = put(o->dense_fd, o->dense_path, w->scales, (size_t)c->rows * scale_bytes,
+		err = put(o->dense_fd, o->dense_path, w->scales, rows * scale_bytes,
 			  d->offset + wfmt_scales_offset(c->fmt, c->src.rows, c->src.cols) +
 				  (uint64_t)c->row * scale_bytes,
 			  total, why);

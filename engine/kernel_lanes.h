@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sixteen lanes, one for each row of a block of weights, as each instruction set has them: what
+ * kernel_int8.c is written in. Only that file includes this one.
+ *
+ *	struct codes    64 bytes: 4 codes of each of 16 rows
+ *	struct ints     16 sums of 32 bits
+ *	struct part     the same while products are being added, perhaps in 16 bits
+ *	struct floats   16 floats
+ *
+ * Activations: larger_bits() takes the bits of 16 floats without their signs into 16 maxima;
+ * put_codes() rounds 16 products x * inv to the nearest integers, ties to even, and adds them up.
+ *
+ * Sixteen codes that lie together, 4 columns of 4 rows, as floats: floats_q8(), floats_q4();
+ * add_four_rows() adds them up by column, (0 + 2) + (1 + 3).
+ *
+ * A part begins as part_begin(sums), takes at most PART_STEPS calls of dot_q4() or one of dot_q8(),
+ * and ends as part_end(sums, part). No sum overflows: 16 bits hold 8 * 2 * 15 * 127 and 2 * 128 *
+ * 127. Sums of integers are exact in any order, a float operation rounds the same everywhere (the
+ * multiply-add is a fused one in each instruction set), so each set gives the same bits.
+ */
+#ifndef ENGINE_KERNEL_LANES_H
+#define ENGINE_KERNEL_LANES_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "engine/quant.h"
+
+#define PART_STEPS 8
+#define INLINE     static inline __attribute__((always_inline))
+
+INLINE int32_t four(const int8_t *x)
+{
+	int32_t v;
+
+	memcpy(&v, x, sizeof(v));
+	return v;
+}
+
+#if defined(__AVX512VNNI__)
+#include "engine/kernel_lanes_vnni.h"
+#elif defined(__AVX2__)
+#include "engine/kernel_lanes_avx2.h"
+#elif defined(__ARM_FEATURE_DOTPROD)
+#include "engine/kernel_lanes_dotprod.h"
+#else
+#include "engine/kernel_lanes_plain.h"
+#endif
+
+#endif

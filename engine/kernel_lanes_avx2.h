@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The lanes of kernel_lanes.h, which includes this and says what each of these does.
+ * AVX2: two vectors of eight.
+ */
+#ifndef ENGINE_KERNEL_LANES_AVX2_H
+#define ENGINE_KERNEL_LANES_AVX2_H
+
+#include <immintrin.h>
+
+#define TILE        2
+#define ABSORB_TILE 1
+#define Q8_BIAS     0 /* signs are moved to the activations: no bias */
+
+struct codes {
+	__m256i a, b;
+};
+
+struct ints {
+	__m256i a, b;
+};
+
+struct part {
+	__m256i a, b; /* of 16 bits */
+};
+
+struct floats {
+	__m256 a, b;
+};
+
+INLINE struct codes load_codes(const uint8_t *p)
+{
+	const __m256i *v = (const __m256i *)(const void *)p;
+
+	return (struct codes){ _mm256_loadu_si256(v), _mm256_loadu_si256(v + 1) };
+}
+
+INLINE struct codes low_nibbles(struct codes c)
+{
+	__m256i m = _mm256_set1_epi8(15);
+
+	return (struct codes){ _mm256_and_si256(c.a, m), _mm256_and_si256(c.b, m) };
+}
+
+INLINE struct codes high_nibbles(struct codes c)
+{
+	return low_nibbles((struct codes){ _mm256_srli_epi16(c.a, 4), _mm256_srli_epi16(c.b, 4) });
+}
+
+INLINE struct codes ready_q8(struct codes c)
+{
+	return c;
+}
+
+INLINE struct ints all_ints(int32_t x)
+{
+	return (struct ints){ _mm256_set1_epi32(x), _mm256_set1_epi32(x) };
+}
+
+INLINE struct ints larger_bits(struct ints max, const float *x)
+{
+	const __m256i *v = (const __m256i *)(const void *)x, m = _mm256_set1_epi32(0x7fffffff);
+
+	return (struct ints){ _mm256_max_epi32(max.a, _mm256_and_si256(_mm256_loadu_si256(v), m)),
+			      _mm256_max_epi32(max.b,
+					       _mm256_and_si256(_mm256_loadu_si256(v + 1), m)) };
+}
+
+INLINE int32_t max_of_ints(struct ints a)
+{
+	__m256i v = _mm256_max_epi32(a.a, a.b);
+	__m128i h = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+
+	h = _mm_max_epi32(h, _mm_shuffle_epi32(h, 0x4e));
+	return _mm_cvtsi128_si32(_mm_max_epi32(h, _mm_shuffle_epi32(h, 0xb1)));
+}
+
+INLINE struct ints put_codes(struct ints sum, const float *x, float inv, int8_t *codes)
+{
+	__m256 f = _mm256_set1_ps(inv);
+	__m256i a = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), f));
+	__m256i b = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8), f));
+	__m256i w = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
+
+	_mm_storeu_si128((__m128i *)(void *)codes, _mm_packs_epi16(_mm256_castsi256_si128(w),
+								   _mm256_extracti128_si256(w, 1)));
+	return (struct ints){ _mm256_add_epi32(sum.a, a), _mm256_add_epi32(sum.b, b) };
+}
+
+INLINE int32_t sum_of_ints(struct ints a)
+{
+	__m256i v = _mm256_add_epi32(a.a, a.b);
+	__m128i h = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+
+	h = _mm_add_epi32(h, _mm_shuffle_epi32(h, 0x4e));
+	return _mm_cvtsi128_si32(_mm_add_epi32(h, _mm_shuffle_epi32(h, 0xb1)));
+}
+
+INLINE struct part part_begin(struct ints sums)
+{
+	(void)sums;
+	return (struct part){ _mm256_setzero_si256(), _mm256_setzero_si256() };
+}
+
+INLINE struct part dot_q4(struct part p, struct codes w, const int8_t *x)
+{
+	__m256i v = _mm256_set1_epi32(four(x));
+
+	return (struct part){ _mm256_add_epi16(p.a, _mm256_maddubs_epi16(w.a, v)),
+			      _mm256_add_epi16(p.b, _mm256_maddubs_epi16(w.b, v)) };
+}
+
+INLINE struct part dot_q8(struct part p, struct codes w, const int8_t *x)
+{
+	__m256i v = _mm256_set1_epi32(four(x));
+
+	(void)p;
+	return (struct part){ _mm256_maddubs_epi16(_mm256_abs_epi8(w.a), _mm256_sign_epi8(v, w.a)),
+			      _mm256_maddubs_epi16(_mm256_abs_epi8(w.b),
+						   _mm256_sign_epi8(v, w.b)) };
+}
+
+INLINE struct ints part_end(struct ints sums, struct part p)
+{
+	__m256i one = _mm256_set1_epi16(1);
+
+	return (struct ints){ _mm256_add_epi32(sums.a, _mm256_madd_epi16(p.a, one)),
+			      _mm256_add_epi32(sums.b, _mm256_madd_epi16(p.b, one)) };
+}
+
+INLINE struct floats no_floats(void)
+{
+	return (struct floats){ _mm256_setzero_ps(), _mm256_setzero_ps() };
+}
+
+INLINE struct floats load_floats(const float *p)
+{
+	return (struct floats){ _mm256_loadu_ps(p), _mm256_loadu_ps(p + 8) };
+}
+
+INLINE struct floats add_product(struct floats sum, struct floats a, struct floats b)
+{
+	return (struct floats){ _mm256_add_ps(sum.a, _mm256_mul_ps(a.a, b.a)),
+				_mm256_add_ps(sum.b, _mm256_mul_ps(a.b, b.b)) };
+}
+
+INLINE struct floats signed_floats(__m128i c)
+{
+	return (struct floats){ _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(c)),
+				_mm256_cvtepi32_ps(
+					_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(c, c))) };
+}
+
+INLINE struct floats floats_q8(const uint8_t *p)
+{
+	return signed_floats(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+INLINE void floats_q4(const uint8_t *p, struct floats *lo, struct floats *hi)
+{
+	__m128i c = _mm_loadu_si128((const __m128i *)(const void *)p);
+	__m128i m = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
+
+	*lo = signed_floats(_mm_sub_epi8(_mm_and_si128(c, m), eight));
+	*hi = signed_floats(_mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(c, 4), m), eight));
+}
+
+INLINE void add_four_rows(struct floats f, float *y)
+{
+	__m256 v = _mm256_add_ps(f.a, f.b);
+
+	_mm_storeu_ps(y, _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1)));
+}
+
+INLINE struct floats load_scales(const uint16_t *p)
+{
+	const __m128i *v = (const __m128i *)(const void *)p;
+
+	return (struct floats){ _mm256_cvtph_ps(_mm_loadu_si128(v)),
+				_mm256_cvtph_ps(_mm_loadu_si128(v + 1)) };
+}
+
+INLINE struct floats add_group(struct floats y, struct ints sums, struct floats weight_scale,
+			       float x_scale)
+{
+	__m256 a = _mm256_mul_ps(_mm256_cvtepi32_ps(sums.a), weight_scale.a);
+	__m256 b = _mm256_mul_ps(_mm256_cvtepi32_ps(sums.b), weight_scale.b);
+	__m256 s = _mm256_set1_ps(x_scale);
+
+	return (struct floats){ _mm256_fmadd_ps(a, s, y.a), _mm256_fmadd_ps(b, s, y.b) };
+}
+
+INLINE void store_floats(float *p, struct floats f)
+{
+	_mm256_storeu_ps(p, f.a);
+	_mm256_storeu_ps(p + 8, f.b);
+}
+
+#endif

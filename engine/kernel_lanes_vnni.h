@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The lanes of kernel_lanes.h, which includes this and says what each of these does.
+ * AVX-512 with VNNI: a vector holds all sixteen.
+ */
+#ifndef ENGINE_KERNEL_LANES_VNNI_H
+#define ENGINE_KERNEL_LANES_VNNI_H
+
+#include <immintrin.h>
+
+#define TILE        8 /* activation rows at once: as many sums, floats and two weights in 32 registers */
+#define ABSORB_TILE 4
+#define Q8_BIAS     4 /* dot_q8() adds 128 to the weights: sums begin at bias << 4 instead of 0 */
+
+struct codes {
+	__m512i v;
+};
+
+struct ints {
+	__m512i v;
+};
+
+struct part {
+	__m512i v;
+};
+
+struct floats {
+	__m512 v;
+};
+
+INLINE struct codes load_codes(const uint8_t *p)
+{
+	return (struct codes){ _mm512_loadu_si512(p) };
+}
+
+INLINE struct codes low_nibbles(struct codes c)
+{
+	return (struct codes){ _mm512_and_si512(c.v, _mm512_set1_epi8(15)) };
+}
+
+INLINE struct codes high_nibbles(struct codes c)
+{
+	return low_nibbles((struct codes){ _mm512_srli_epi16(c.v, 4) });
+}
+
+INLINE struct codes ready_q8(struct codes c)
+{
+	return (struct codes){ _mm512_xor_si512(c.v, _mm512_set1_epi8(-128)) };
+}
+
+INLINE struct ints all_ints(int32_t x)
+{
+	return (struct ints){ _mm512_set1_epi32(x) };
+}
+
+INLINE struct ints larger_bits(struct ints max, const float *x)
+{
+	__m512i b = _mm512_and_si512(_mm512_loadu_si512(x), _mm512_set1_epi32(0x7fffffff));
+
+	return (struct ints){ _mm512_max_epi32(max.v, b) };
+}
+
+INLINE int32_t max_of_ints(struct ints a)
+{
+	return _mm512_reduce_max_epi32(a.v);
+}
+
+INLINE struct ints put_codes(struct ints sum, const float *x, float inv, int8_t *codes)
+{
+	__m512i c = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(inv)));
+
+	_mm_storeu_si128((__m128i *)(void *)codes, _mm512_cvtepi32_epi8(c));
+	return (struct ints){ _mm512_add_epi32(sum.v, c) };
+}
+
+INLINE int32_t sum_of_ints(struct ints a)
+{
+	return _mm512_reduce_add_epi32(a.v);
+}
+
+INLINE struct part part_begin(struct ints sums)
+{
+	return (struct part){ sums.v };
+}
+
+INLINE struct part dot_q4(struct part p, struct codes w, const int8_t *x)
+{
+	return (struct part){ _mm512_dpbusd_epi32(p.v, w.v, _mm512_set1_epi32(four(x))) };
+}
+
+INLINE struct part dot_q8(struct part p, struct codes w, const int8_t *x)
+{
+	return dot_q4(p, w, x);
+}
+
+INLINE struct ints part_end(struct ints sums, struct part p)
+{
+	(void)sums;
+	return (struct ints){ p.v };
+}
+
+INLINE struct floats no_floats(void)
+{
+	return (struct floats){ _mm512_setzero_ps() };
+}
+
+INLINE struct floats load_floats(const float *p)
+{
+	return (struct floats){ _mm512_loadu_ps(p) };
+}
+
+INLINE struct floats add_product(struct floats sum, struct floats a, struct floats b)
+{
+	return (struct floats){ _mm512_add_ps(sum.v, _mm512_mul_ps(a.v, b.v)) };
+}
+
+INLINE struct floats signed_floats(__m128i c)
+{
+	return (struct floats){ _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(c)) };
+}
+
+INLINE struct floats floats_q8(const uint8_t *p)
+{
+	return signed_floats(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+INLINE void floats_q4(const uint8_t *p, struct floats *lo, struct floats *hi)
+{
+	__m128i c = _mm_loadu_si128((const __m128i *)(const void *)p);
+	__m128i m = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
+
+	*lo = signed_floats(_mm_sub_epi8(_mm_and_si128(c, m), eight));
+	*hi = signed_floats(_mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(c, 4), m), eight));
+}
+
+INLINE void add_four_rows(struct floats f, float *y)
+{
+	__m256 v = _mm256_add_ps(_mm512_castps512_ps256(f.v), _mm512_extractf32x8_ps(f.v, 1));
+
+	_mm_storeu_ps(y, _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1)));
+}
+
+INLINE struct floats load_scales(const uint16_t *p)
+{
+	return (struct floats){ _mm512_cvtph_ps(
+		_mm256_loadu_si256((const __m256i *)(const void *)p)) };
+}
+
+/* y + sums * weight_scale * x_scale: one product rounded, the other fused with the sum. */
+INLINE struct floats add_group(struct floats y, struct ints sums, struct floats weight_scale,
+			       float x_scale)
+{
+	__m512 t = _mm512_mul_ps(_mm512_cvtepi32_ps(sums.v), weight_scale.v);
+
+	return (struct floats){ _mm512_fmadd_ps(t, _mm512_set1_ps(x_scale), y.v) };
+}
+
+INLINE void store_floats(float *p, struct floats f)
+{
+	_mm512_storeu_ps(p, f.v);
+}
+
+#endif

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How fast the matrix kernels are: `make bench-kernels`, or kernels [threads [MiB]].
+ *
+ * First the machine: a plain sum over the memory that holds the weights, and the same bytes as q4
+ * matrices of an expert's size times one activation row, by turns, medians and the best of ROUNDS
+ * (the best is what tells something on a machine that is busy). Then products
+ * with 16 and 128 rows, of weights that come from memory, and of one block that stays in the
+ * first-level cache, which is as fast as the kernel's inner loop goes. COLI_ENGINE_KERNEL names
+ * another kernel than the best.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "engine/clock.h"
+#include "engine/compute.h"
+#include "engine/machine.h"
+
+#define ROUNDS 7
+#define ROWS   2048
+#define COLS   6144
+#define MOST   128 /* activation rows */
+
+struct bench {
+	struct compute compute;
+	int matrices;
+	size_t bytes, one; /* of all weights, of a matrix */
+	char *base;
+	struct wmat *m;
+	float *x, *y;
+};
+
+typedef uint64_t wide __attribute__((vector_size(64), aligned(64)));
+
+static uint64_t sums[1024]; /* read at the end, so that no sum is left out */
+
+/* Four sums of 64 bytes in flight; each processor adds them up as widely as it can. */
+#if defined(__x86_64__) && !defined(__clang__)
+__attribute__((target_clones("default", "avx2", "avx512f")))
+#endif
+static void
+sum_item(void *arg, int item, int thread)
+{
+	const struct bench *b = arg;
+	const wide *p = (const wide *)(const void *)(b->base + (size_t)item * b->one);
+	wide s[4] = { 0 };
+	size_t n = b->one / sizeof(wide);
+
+	for (size_t i = 0; i + 4 <= n; i += 4)
+		for (size_t k = 0; k < 4; k++)
+			s[k] += p[i + k];
+	for (size_t k = 0; k < 4; k++)
+		for (int j = 0; j < 8; j++)
+			sums[thread % 1024] += s[k][j];
+}
+
+static double run_sum(struct bench *b)
+{
+	double start = clock_seconds();
+
+	pool_run(b->compute.pool, b->matrices, sum_item, b);
+	return clock_seconds() - start;
+}
+
+/* All matrices times n rows. */
+static double run_product(struct bench *b, int n)
+{
+	double start = clock_seconds();
+
+	for (int i = 0; i < b->matrices; i++)
+		matmul(&b->compute, &b->m[i], b->x, COLS, n, b->y, ROWS);
+	return clock_seconds() - start;
+}
+
+static int by_size(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Amounts of work a second: the median and the best. */
+struct speed {
+	double median, best;
+};
+
+static struct speed speed_of(double work, double *seconds)
+{
+	qsort(seconds, ROUNDS, sizeof(*seconds), by_size);
+	return (struct speed){ work / seconds[ROUNDS / 2], work / seconds[0] };
+}
+
+static void vector_speed(struct bench *b)
+{
+	double sum[ROUNDS], product[ROUNDS];
+
+	for (int i = 0; i < ROUNDS; i++) {
+		sum[i] = run_sum(b);
+		product[i] = run_product(b, 1);
+	}
+	struct speed read = speed_of((double)b->bytes * 1e-9, sum);
+	struct speed got = speed_of((double)b->bytes * 1e-9, product);
+	printf("%-8s 1 row     %6.2f GB/s of weights (best %.2f), a plain sum %.2f (best %.2f): "
+	       "%.2f of it (%.2f)\n",
+	       kernel()->isa, got.median, got.best, read.median, read.best,
+	       got.median / read.median, got.best / read.best);
+}
+
+/* Multiply-adds of codes in a second, all threads together. */
+static void matrix_speed(struct bench *b, int n)
+{
+	double product[ROUNDS], work = (double)b->matrices * ROWS * COLS * n;
+
+	for (int i = 0; i < ROUNDS; i++)
+		product[i] = run_product(b, n);
+	struct speed got = speed_of(work * 1e-9, product);
+	printf("%-8s %-3d rows  %6.1f Gmadd/s (best %.1f)\n", kernel()->isa, n, got.median,
+	       got.best);
+}
+
+#define CACHE_COLS  1024 /* a block of 8 KiB, 16 activation rows of 16 KiB */
+#define CACHE_LOOPS 20000
+
+struct cached {
+	struct wmat m;
+	_Alignas(64) char acts[32768];
+	struct acts a;
+};
+
+static void cached_item(void *arg, int item, int thread)
+{
+	const struct cached *c = arg;
+	float y[ACTS_ROWS * WBLOCK];
+
+	(void)item;
+	for (int i = 0; i < CACHE_LOOPS; i++)
+		kernel()->multiply(&c->m, 0, &c->a, y, WBLOCK);
+	sums[thread % 1024] += y[0] > 0;
+}
+
+static void cache_speed(struct bench *b)
+{
+	static struct cached c;
+	double t[ROUNDS],
+		work = (double)b->compute.threads * CACHE_LOOPS * WBLOCK * CACHE_COLS * ACTS_ROWS;
+
+	/* The first block of a narrower matrix is laid over the first bytes of the memory. */
+	c.m = (struct wmat){ b->m[0].fmt, WBLOCK, CACHE_COLS, b->base, b->m[0].scales };
+	acts_place(&c.a, ACTS_ROWS, CACHE_COLS, c.m.fmt.group, c.acts);
+	kernel()->quantise(b->x, COLS, &c.a);
+	for (int i = 0; i < ROUNDS; i++) {
+		double start = clock_seconds();
+		pool_run(b->compute.pool, b->compute.threads, cached_item, &c);
+		t[i] = clock_seconds() - start;
+	}
+	struct speed got = speed_of(work * 1e-9, t);
+	printf("%-8s in cache  %6.1f Gmadd/s (best %.1f), 16 rows\n", kernel()->isa, got.median,
+	       got.best);
+}
+
+static int set_up(struct bench *b, int threads, size_t mib)
+{
+	const struct wfmt fmt = { W_Q4, 64 };
+	uint64_t seed = 1;
+
+	b->one = wfmt_bytes(fmt, ROWS, COLS);
+	b->matrices = (int)((mib << 20) / b->one);
+	b->bytes = b->one * (size_t)b->matrices;
+	b->base = mmap(NULL, b->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	b->m = calloc((size_t)b->matrices, sizeof(*b->m));
+	b->x = calloc((size_t)MOST * COLS, sizeof(float));
+	b->y = calloc((size_t)MOST * ROWS, sizeof(float));
+	if (b->base == MAP_FAILED || !b->m || !b->x || !b->y)
+		return -1;
+	/* As the daemon's hot store has it. */
+	madvise(b->base, b->bytes, MADV_HUGEPAGE);
+	for (size_t i = 0; i < b->bytes; i += 2) {
+		seed = seed * 6364136223846793005u + 1442695040888963407u;
+		uint16_t v = (uint16_t)(seed >> 48);
+		memcpy(b->base + i, &v, 2);
+	}
+	for (int i = 0; i < MOST * COLS; i++)
+		b->x[i] = (float)(i * 37 % 101 - 50) * 0.01f;
+	for (int i = 0; i < b->matrices; i++) {
+		char *base = b->base + (size_t)i * b->one;
+		size_t at = wfmt_scales_offset(fmt, ROWS, COLS);
+		for (; at < b->one; at += 2)
+			memcpy(base + at, &(uint16_t){ 0x2000 }, 2); /* 2^-7 */
+		if (wmat_bind(&b->m[i], fmt, ROWS, COLS, base, b->one))
+			return -1;
+	}
+	return compute_init(&b->compute, threads, COLS, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	static struct bench b; /* with what it holds until the end */
+	const char *asked = getenv("COLI_ENGINE_KERNEL");
+	int threads = argc > 1 ? atoi(argv[1]) : machine_cores();
+	int mib = argc > 2 ? atoi(argv[2]) : 1024;
+
+	if (threads < 1 || threads > 1024 || mib < 8) {
+		fprintf(stderr, "kernels: [threads [MiB of weights, 8 or more]]\n");
+		return 2;
+	}
+	if (asked && strcmp(asked, kernel()->isa) != 0) {
+		printf("%-8s this processor cannot run it\n", asked);
+		return 0;
+	}
+	if (set_up(&b, threads, (size_t)mib)) {
+		fprintf(stderr, "kernels: no memory for %d MiB of weights\n", mib);
+		return 1;
+	}
+	vector_speed(&b);
+	matrix_speed(&b, 16);
+	matrix_speed(&b, MOST);
+	cache_speed(&b);
+	uint64_t all = 0;
+	for (int i = 0; i < 1024; i++)
+		all += sums[i];
+	return all == 0; /* never: but the sums have to be made */
+}
