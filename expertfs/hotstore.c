@@ -308,7 +308,14 @@ void hotstore_release(struct hotstore *h, uint32_t index, bool kept)
 
 const void *hotstore_bytes(struct hotstore *h, uint32_t index)
 {
-	return h->slot[index].backing.map; /* fixed while the caller holds it open */
+	const void *map;
+
+	/* It is fixed while the caller holds it open. But that it was made before, by another thread,
+	 * only the kernel's messages tell, and they order nothing here. */
+	pthread_mutex_lock(&h->lock);
+	map = h->slot[index].backing.map;
+	pthread_mutex_unlock(&h->lock);
+	return map;
 }
 
 /* -- start and end ------------------------------------------------------------------------------- */

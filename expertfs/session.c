@@ -52,6 +52,9 @@ static ssize_t on_read(int fd, void *buf, size_t size, void *userdata)
 	struct abi_in_header h;
 	struct abi_init_in init;
 
+	/* A connection that ends under a reader is an end like any other; libfuse would print it. */
+	if (n < 0 && errno == ECONNABORTED)
+		errno = ENODEV;
 	if (s->initialised || n < (ssize_t)(sizeof(h) + sizeof(init)))
 		return n;
 	memcpy(&h, buf, sizeof(h));
