@@ -225,15 +225,10 @@ static void count_loads(struct hotdir *h)
 	uint32_t experts = h->cfg.store->experts;
 	double sum = 0, fade;
 
-	if (h->cfg.loads) {
+	if (h->cfg.loads)
 		h->cfg.loads(h->cfg.arg, h->now);
-	} else {
-		for (uint32_t i = 0; i < experts; i++) {
-			struct hot_info info;
-			hotstore_info(h->cfg.hot, i, &info);
-			h->now[i] = info.loads;
-		}
-	}
+	else
+		hotstore_loads(h->cfg.hot, h->now);
 	for (uint32_t i = 0; i < experts; i++)
 		sum += (double)(h->now[i] - h->last[i]);
 	fade = exp2(-sum / ((double)HOTDIR_HALF_LIFE * experts));

@@ -65,7 +65,8 @@ void hot_recycle(struct hotstore *h, struct evicted *gone, uint64_t bytes, struc
 		    backing_thaw(b, bytes, h->cfg.fuse_fd) == 0) {
 			*spare = *b;
 			*b = (struct backing){ .fd = -1 };
-		} else if (idle && backing_thaw(b, b->bytes, h->cfg.fuse_fd) == 0) {
+		} else if (idle && pool_wants(h->pool, b->mapped) &&
+			   backing_thaw(b, b->bytes, h->cfg.fuse_fd) == 0) {
 			pool_give(h->pool, b);
 		}
 		backing_drop(b, h->cfg.fuse_fd);

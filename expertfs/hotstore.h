@@ -85,6 +85,8 @@ void hotstore_info(struct hotstore *h, uint32_t index, struct hot_info *out);
 /* The same of all experts, in order of index: info has store->experts of them. The lock is given
  * back now and then, so it is a moving picture, and no open waits long. */
 void hotstore_snapshot(struct hotstore *h, struct hot_info *info);
+/* How often each expert was loaded: store->experts numbers, likewise. */
+void hotstore_loads(struct hotstore *h, uint64_t *loads);
 /* What was known before the start: heat, uses, loads, last_use and load_ns of info. Before the
  * first open. */
 void hotstore_seed(struct hotstore *h, uint32_t index, const struct hot_info *info);

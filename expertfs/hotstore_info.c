@@ -67,7 +67,9 @@ void hotstore_info(struct hotstore *h, uint32_t index, struct hot_info *out)
 	pthread_mutex_unlock(&h->lock);
 }
 
-void hotstore_snapshot(struct hotstore *h, struct hot_info *info)
+/* one() for each expert, some at a time under the lock. */
+static void visit_all(struct hotstore *h,
+		      void (*one)(const struct hotstore *h, uint32_t index, void *out), void *out)
 {
 	uint32_t n = h->cfg.loader->store->experts;
 
@@ -75,10 +77,30 @@ void hotstore_snapshot(struct hotstore *h, struct hot_info *info)
 		uint32_t end = n - i < SNAPSHOT_PIECE ? n : i + SNAPSHOT_PIECE;
 		pthread_mutex_lock(&h->lock);
 		for (; i < end; i++)
-			describe(h, i, &info[i]);
+			one(h, i, out);
 		pthread_mutex_unlock(&h->lock);
 		sched_yield(); /* who waits for the lock would seldom get it otherwise */
 	}
+}
+
+static void put_info(const struct hotstore *h, uint32_t index, void *out)
+{
+	describe(h, index, (struct hot_info *)out + index);
+}
+
+void hotstore_snapshot(struct hotstore *h, struct hot_info *info)
+{
+	visit_all(h, put_info, info);
+}
+
+static void put_loads(const struct hotstore *h, uint32_t index, void *out)
+{
+	((uint64_t *)out)[index] = h->slot[index].loads;
+}
+
+void hotstore_loads(struct hotstore *h, uint64_t *loads)
+{
+	visit_all(h, put_loads, loads);
 }
 
 void hotstore_seed(struct hotstore *h, uint32_t index, const struct hot_info *info)

@@ -143,14 +143,28 @@ void pool_return(struct pool *p, struct backing *b)
 	*b = (struct backing){ .fd = -1 };
 }
 
+/* Lock held. */
+static bool wants(const struct pool *p, uint64_t mapped)
+{
+	return mapped == p->bytes && p->n + p->making < p->count;
+}
+
+bool pool_wants(struct pool *p, uint64_t mapped)
+{
+	bool yes;
+
+	pthread_mutex_lock(&p->lock);
+	yes = wants(p, mapped);
+	pthread_mutex_unlock(&p->lock);
+	return yes;
+}
+
 bool pool_give(struct pool *p, struct backing *b)
 {
 	bool taken;
 
-	if (b->mapped != p->bytes)
-		return false;
 	pthread_mutex_lock(&p->lock);
-	taken = p->n + p->making < p->count;
+	taken = wants(p, b->mapped);
 	if (taken)
 		p->ready[p->n++] = *b;
 	pthread_mutex_unlock(&p->lock);

@@ -30,6 +30,8 @@ bool pool_take(struct pool *p, uint64_t bytes, struct backing *out);
 bool pool_yield(struct pool *p, uint64_t bytes, struct backing *out);
 /* Takes back what pool_yield() gave and was not needed. */
 void pool_return(struct pool *p, struct backing *b);
+/* Whether it would take memory of so many bytes over; may be otherwise a moment later. */
+bool pool_wants(struct pool *p, uint64_t mapped);
 /* Takes a thawed backing over. False: not needed, the caller drops it. */
 bool pool_give(struct pool *p, struct backing *b);
 /* Another count; what is ready beyond it is dropped. */
