@@ -113,6 +113,12 @@ static inline cp_key key_of(const struct hotstore *h, uint32_t index)
 	return cp_key_of(e->layer, e->expert);
 }
 
+/* Of a key that the policy gave: it is one of the store's. */
+static inline uint32_t hot_index_of(const struct hotstore *h, cp_key key)
+{
+	return store_index(h->cfg.loader->store, key >> 16, key & 0xffff);
+}
+
 /* hotstore.c ------------------------------------------------------------------------------------ */
 
 /* Another state, and what is counted of it. Lock held. */

@@ -205,9 +205,9 @@ static void take_up(struct hotdir *h)
 		if (!hot_file_head(h->file, n, &head) || head.layer > UINT16_MAX ||
 		    head.expert > UINT16_MAX)
 			continue;
-		const struct store_expert *e = store_find(s, head.layer, head.expert);
-		uint32_t index = e ? (uint32_t)(e - s->expert) : NOBODY;
-		if (index == NOBODY || e->bytes != head.expert_bytes || !is_outside(h, index))
+		uint32_t index = store_index(s, head.layer, head.expert);
+		if (index == STORE_NO_EXPERT || s->expert[index].bytes != head.expert_bytes ||
+		    !is_outside(h, index))
 			continue;
 		if (publish(h, n, index, head.payload_check) == 0)
 			h->score[index] = RETURNED;
@@ -296,7 +296,7 @@ static bool is_worth_it(struct hotdir *h, const struct speeds *v, uint32_t index
 	bool fast = false;
 
 	store_take(h->cfg.store, index, &p);
-	for (unsigned c = 0; c <= p.packed->x[p.packed->n - 1].copy; c++)
+	for (unsigned c = 0; c < extent_list_copies(p.packed); c++)
 		fast = fast || copy_is_fast(v, p.packed, c, h->cfg.store->expert[index].bytes);
 	store_give(h->cfg.store, &p);
 	return !fast;

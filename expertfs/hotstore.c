@@ -28,13 +28,6 @@
 /* Memory that lies ready while the store fills: as much as a token's layer asks for at once. */
 #define READY_MAX 8
 
-static uint32_t index_of(const struct hotstore *h, cp_key key)
-{
-	const struct store *s = h->cfg.loader->store;
-
-	return (uint32_t)(store_find(s, key >> 16, key & 0xffff) - s->expert);
-}
-
 void hot_set_state(struct hotstore *h, struct slot *s, enum hot_state state)
 {
 	h->stats.resident += (state == HOT_RESIDENT) - (uint64_t)(s->state == HOT_RESIDENT);
@@ -149,7 +142,7 @@ static bool make_room(struct hotstore *h, uint32_t want, enum effort effort, str
 		if (effort == TAKE_FREE)
 			return false;
 		if (cp_victim_for(h->cache, key_of(h, want), &key)) {
-			uint32_t index = index_of(h, key);
+			uint32_t index = hot_index_of(h, key);
 			if (!hot_evict(h, index, gone) && !h->slot[index].mapped)
 				return false;
 			continue;

@@ -105,15 +105,15 @@ int hotstore_evict(struct hotstore *h, uint32_t index)
 /* The next to go when the store is to shrink. Lock held. */
 static bool evict_one(struct hotstore *h, struct evicted **gone)
 {
-	const struct store *s = h->cfg.loader->store;
 	cp_key key;
+	uint32_t index;
 
 	if (!cp_victim(h->cache, &key)) {
 		cp_event(h->cache, clock_ns(), NULL, 0); /* nor does the running event keep any */
 		if (!cp_victim(h->cache, &key))
 			return false;
 	}
-	uint32_t index = (uint32_t)(store_find(s, key >> 16, key & 0xffff) - s->expert);
+	index = hot_index_of(h, key);
 	return hot_evict(h, index, gone) || h->slot[index].mapped;
 }
 

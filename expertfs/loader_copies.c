@@ -32,13 +32,11 @@ static struct copy hot_copy(const struct job *j)
 	return (struct copy){ l, l ? l->x : NULL, l ? l->n : 0, COPY_HOT };
 }
 
-/* The copy of the packed list whose extents begin at l->x[at]. */
-static struct copy copy_at(struct extent_list *l, uint32_t at)
+static struct copy packed_copy(struct extent_list *l, unsigned number)
 {
-	struct copy c = { l, &l->x[at], 0, l->x[at].copy };
+	struct copy c = { .list = l, .number = number };
 
-	while (at + c.n < l->n && l->x[at + c.n].copy == c.number)
-		c.n++;
+	c.x = extent_list_copy(l, number, &c.n);
 	return c;
 }
 
@@ -48,9 +46,8 @@ struct copy copy_numbered(const struct job *j, unsigned number)
 
 	if (number == COPY_HOT)
 		return hot_copy(j);
-	for (uint32_t i = 0; i < l->n && number < COPIES_MAX; i++)
-		if (l->x[i].copy == number)
-			return copy_at(l, i);
+	if (number < COPIES_MAX)
+		return packed_copy(l, number);
 	return (struct copy){ .number = number };
 }
 
@@ -115,10 +112,9 @@ static unsigned untried_copies(struct job *j, struct copy untried[COPIES_MAX])
 	struct extent_list *l = j->place.packed;
 	unsigned n = 0;
 
-	for (uint32_t i = 0; i < l->n && n < COPIES_MAX;) {
-		struct copy c = copy_at(l, i);
-		i += c.n;
-		if (c.number < COPIES_MAX && !(j->tried & copy_bit(&c)) && copy_there(j, &c))
+	for (unsigned i = 0; i < extent_list_copies(l) && i < COPIES_MAX; i++) {
+		struct copy c = packed_copy(l, i);
+		if (!(j->tried & copy_bit(&c)) && copy_there(j, &c))
 			untried[n++] = c;
 	}
 	return n;

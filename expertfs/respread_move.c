@@ -113,17 +113,10 @@ static int open_file(struct mover *m, uint32_t drive, char *why)
 	return shard_out_open(d->path, m->cfg.store->id, drive, d->bytes, &m->file[drive], why);
 }
 
-/* The parts of a copy lie side by side in its list. */
+/* The number of extent i within its copy. */
 static uint32_t part_of(const struct extent_list *l, uint32_t i, uint32_t *parts)
 {
-	uint32_t first = i, end = i;
-
-	while (first > 0 && l->x[first - 1].copy == l->x[i].copy)
-		first--;
-	while (end < l->n && l->x[end].copy == l->x[i].copy)
-		end++;
-	*parts = end - first;
-	return i - first;
+	return (uint32_t)(&l->x[i] - extent_list_copy(l, l->x[i].copy, parts));
 }
 
 /* Writes the extents that are new (offset 0) from the buffer. */
@@ -184,11 +177,6 @@ static bool names(const struct extent_list *list, const struct extent *x)
 	return false;
 }
 
-static unsigned copies(const struct extent_list *l)
-{
-	return l->x[l->n - 1].copy + 1u;
-}
-
 static int prove_batch(struct mover *m, char *why)
 {
 	int err = 0;
@@ -197,7 +185,7 @@ static int prove_batch(struct mover *m, char *why)
 		const struct entry *t = &m->entry[i];
 		const struct store_expert *e = &m->cfg.store->expert[t->index];
 		/* A copy that is dropped: the others must be as good as they are said to be. */
-		bool all = copies(t->now) < copies(t->old);
+		bool all = extent_list_copies(t->now) < extent_list_copies(t->old);
 		for (uint32_t x = 0; x < t->now->n && !err; x++)
 			if (!names(t->old, &t->now->x[x]) || all)
 				err = prove(m, e, &t->now->x[x], why);
@@ -412,11 +400,9 @@ int mover_step(struct mover *m, const struct spread_job *job, const struct sprea
 
 static uint32_t index_of(const struct store *s, int64_t layer, int64_t expert)
 {
-	const struct store_expert *e = NULL;
+	bool name = layer >= 0 && layer <= UINT16_MAX && expert >= 0 && expert <= UINT16_MAX;
 
-	if (layer >= 0 && layer <= UINT16_MAX && expert >= 0 && expert <= UINT16_MAX)
-		e = store_find(s, (unsigned)layer, (unsigned)expert);
-	return e ? (uint32_t)(e - s->expert) : UINT32_MAX;
+	return name ? store_index(s, (unsigned)layer, (unsigned)expert) : STORE_NO_EXPERT;
 }
 
 static struct shard_out *open_drive(struct store *s, int64_t drive)
@@ -462,7 +448,7 @@ static void free_place(struct store *s, const json_t *one)
 	for (size_t i = 0; i < 5; i++)
 		v[i] = json_integer_value(json_array_get(one, i));
 	index = index_of(s, v[1], v[2]);
-	if (index == UINT32_MAX || v[3] <= 0 || v[4] <= 0)
+	if (index == STORE_NO_EXPERT || v[3] <= 0 || v[4] <= 0)
 		return;
 	struct extent x = { .drive = (uint16_t)v[0], .offset = (uint64_t)v[3] };
 	o = open_drive(s, v[0]);
@@ -502,7 +488,7 @@ static bool can_be_missed(struct mover *m, struct shard_out *o, uint64_t from)
 		if (!record_at(o, at, &h))
 			continue;
 		uint32_t index = index_of(m->cfg.store, h.layer, h.expert);
-		if (index == UINT32_MAX ||
+		if (index == STORE_NO_EXPERT ||
 		    load_expert(&m->loader, index, &background, m->buf, why) != 0)
 			return false;
 	}

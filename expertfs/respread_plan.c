@@ -24,22 +24,7 @@ static struct lie lie_of(const struct store *s, uint32_t index)
 {
 	const struct extent_list *l = s->expert[index].packed;
 
-	return (struct lie){ l, l->x[l->n - 1].copy + 1u };
-}
-
-/* The extents of one copy lie side by side. */
-static const struct extent *copy_of(const struct extent_list *l, unsigned copy, uint32_t *n)
-{
-	const struct extent *first = NULL;
-
-	*n = 0;
-	for (uint32_t i = 0; i < l->n; i++) {
-		if (l->x[i].copy != copy)
-			continue;
-		if ((*n)++ == 0)
-			first = &l->x[i];
-	}
-	return first;
+	return (struct lie){ l, extent_list_copies(l) };
 }
 
 static bool copy_uses(const struct extent_list *l, unsigned copy, uint32_t drive)
@@ -59,19 +44,11 @@ static bool others_use(const struct extent_list *l, unsigned copy, uint32_t driv
 	return false;
 }
 
-static bool copy_is_there(const struct store *s, const struct extent_list *l, unsigned copy)
-{
-	for (uint32_t i = 0; i < l->n; i++)
-		if (l->x[i].copy == copy && s->drive[l->x[i].drive].missing)
-			return false;
-	return true;
-}
-
 /* Whether a copy can be read; but = a copy that does not count, or -1. */
 static bool can_be_read(const struct store *s, const struct lie *e, int but)
 {
 	for (unsigned c = 0; c < e->copies; c++)
-		if ((int)c != but && copy_is_there(s, e->list, c))
+		if ((int)c != but && store_copy_is_there(s, e->list, c))
 			return true;
 	return false;
 }
@@ -81,7 +58,7 @@ bool spread_is_striped(const struct store *s)
 	uint32_t cut = 0, n;
 
 	for (uint32_t i = 0; i < s->experts; i++) {
-		copy_of(s->expert[i].packed, 0, &n);
+		extent_list_copy(s->expert[i].packed, 0, &n);
 		cut += n > 1;
 	}
 	return cut > s->experts / 2;
@@ -194,7 +171,7 @@ static void cut_expert(const struct spread_job *job, uint32_t index, uint64_t by
 static bool is_cut_so(const struct extent_list *l, unsigned copy, const struct cut *c)
 {
 	uint32_t n;
-	const struct extent *x = copy_of(l, copy, &n);
+	const struct extent *x = extent_list_copy(l, copy, &n);
 
 	if (n != c->n)
 		return false;
@@ -255,7 +232,7 @@ static struct extent_list *with_copy(const struct extent_list *from, unsigned co
 	uint32_t old, at = 0;
 	struct extent_list *l;
 
-	copy_of(from, copy, &old);
+	extent_list_copy(from, copy, &old);
 	l = extent_list_new(from->n - old + c->n);
 	if (!l)
 		return NULL;
@@ -445,7 +422,7 @@ static uint32_t find_candidates(const struct planner *k, uint32_t first, uint32_
 		for (unsigned copy = 0; copy < e.copies; copy++)
 			has = has || copy_uses(e.list, copy, drive);
 		for (unsigned copy = 0; copy < e.copies; copy++) {
-			const struct extent *x = copy_of(e.list, copy, &parts);
+			const struct extent *x = extent_list_copy(e.list, copy, &parts);
 			if (parts != 1)
 				continue;
 			*bytes += (double)x->length;
@@ -573,7 +550,7 @@ static int move_to(struct planner *k, uint32_t index, char *why)
 	for (unsigned c = 0; c < e.copies; c++)
 		if (copy_uses(e.list, c, drive))
 			copy = c;
-	copy_of(e.list, copy, &n);
+	extent_list_copy(e.list, copy, &n);
 	if (n == 1 && copy_uses(e.list, copy, drive))
 		return 0;
 	return push(k, index, copy, drive, why);

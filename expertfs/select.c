@@ -55,10 +55,12 @@ static int name_range(const struct selection *s, const char *word, char *why)
 			    "\"%s\" names no expert: it is like 3/117, 3/0-15, 3/all, all, top 4G",
 			    word);
 	if (layer == layer_end && from == to) { /* an engine's guess: many of them a second */
-		const struct store_expert *e = store_find(s->store, layer, from);
-		if (e)
-			s->each(s->arg, (uint32_t)(e - s->store->expert));
-		return e ? 0 : fail(why, ENOENT, "the store has no expert %s", word);
+		uint32_t index = store_index(s->store, layer, from);
+		if (index != STORE_NO_EXPERT)
+			s->each(s->arg, index);
+		return index != STORE_NO_EXPERT
+			       ? 0
+			       : fail(why, ENOENT, "the store has no expert %s", word);
 	}
 	for (uint32_t i = 0; i < s->store->experts; i++) {
 		const struct store_expert *e = &s->store->expert[i];

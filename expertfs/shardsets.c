@@ -211,17 +211,5 @@ void shard_sets_free(struct found *f)
 
 const struct found_expert *shard_sets_find(const struct found *f, unsigned layer, unsigned expert)
 {
-	uint32_t lo = 0, hi = f->n;
-
-	while (lo < hi) {
-		uint32_t mid = lo + (hi - lo) / 2;
-		const struct found_expert *e = &f->expert[mid];
-		if (e->layer == layer && e->expert == expert)
-			return e;
-		if (e->layer < layer || (e->layer == layer && e->expert < expert))
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return NULL;
+	return find_by_name(f->expert, f->n, sizeof(*f->expert), layer, expert);
 }

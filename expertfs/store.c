@@ -71,21 +71,23 @@ static int check_files(const struct store *s, char *why)
 	return err ? err : check_file(s, "catalog.db", why);
 }
 
-/* Whether one of an expert's copies lies on drives that are there. */
+bool store_copy_is_there(const struct store *s, const struct extent_list *l, unsigned copy)
+{
+	uint32_t n;
+	const struct extent *x = extent_list_copy(l, copy, &n);
+
+	for (uint32_t i = 0; i < n; i++)
+		if (s->drive[x[i].drive].missing)
+			return false;
+	return n > 0;
+}
+
 static bool has_copy(const struct store *s, const struct store_expert *e)
 {
-	const struct extent_list *l = e->packed;
-	bool whole = false;
-
-	for (uint32_t i = 0; i < l->n; i++) {
-		if (i == 0 || l->x[i].copy != l->x[i - 1].copy) {
-			if (whole)
-				return true;
-			whole = true;
-		}
-		whole = whole && !s->drive[l->x[i].drive].missing;
-	}
-	return whole;
+	for (unsigned c = 0; c < extent_list_copies(e->packed); c++)
+		if (store_copy_is_there(s, e->packed, c))
+			return true;
+	return false;
 }
 
 static void measure(struct store *s)
@@ -150,21 +152,55 @@ void store_close(struct store *s)
 	free(s);
 }
 
-const struct store_expert *store_find(const struct store *s, unsigned layer, unsigned expert)
+/* What all structs that are found by name begin with. */
+struct expert_name {
+	uint16_t layer, expert;
+};
+
+const void *find_by_name(const void *array, uint32_t n, size_t size, unsigned layer,
+			 unsigned expert)
 {
-	uint32_t lo = 0, hi = s->experts;
+	uint32_t lo = 0, hi = n;
 
 	while (lo < hi) {
 		uint32_t mid = lo + (hi - lo) / 2;
-		const struct store_expert *e = &s->expert[mid];
-		if (e->layer == layer && e->expert == expert)
-			return e;
-		if (e->layer < layer || (e->layer == layer && e->expert < expert))
+		const char *at = (const char *)array + mid * size;
+		struct expert_name e;
+		memcpy(&e, at, sizeof(e));
+		if (e.layer == layer && e.expert == expert)
+			return at;
+		if (e.layer < layer || (e.layer == layer && e.expert < expert))
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
 	return NULL;
+}
+
+const struct store_expert *store_find(const struct store *s, unsigned layer, unsigned expert)
+{
+	return find_by_name(s->expert, s->experts, sizeof(*s->expert), layer, expert);
+}
+
+uint32_t store_index(const struct store *s, unsigned layer, unsigned expert)
+{
+	const struct store_expert *e = store_find(s, layer, expert);
+
+	return e ? (uint32_t)(e - s->expert) : STORE_NO_EXPERT;
+}
+
+const struct extent *extent_list_copy(const struct extent_list *l, unsigned copy, uint32_t *n)
+{
+	const struct extent *first = NULL;
+
+	*n = 0;
+	for (uint32_t i = 0; i < l->n; i++) {
+		if (l->x[i].copy != copy)
+			continue;
+		if ((*n)++ == 0)
+			first = &l->x[i];
+	}
+	return first;
 }
 
 struct extent_list *extent_list_new(uint32_t n)

@@ -85,9 +85,26 @@ void store_close(struct store *s); /* NULL is fine */
 
 /* NULL if there is no such expert. */
 const struct store_expert *store_find(const struct store *s, unsigned layer, unsigned expert);
+/* Its index in store->expert; STORE_NO_EXPERT if there is none. */
+#define STORE_NO_EXPERT UINT32_MAX
+uint32_t store_index(const struct store *s, unsigned layer, unsigned expert);
+/* The same search in any array of n structs of `size` bytes that begin with uint16_t layer, expert
+ * and are sorted by them. */
+const void *find_by_name(const void *array, uint32_t n, size_t size, unsigned layer,
+			 unsigned expert);
 
 /* A list with room for n extents and one reference, the caller's. NULL: out of memory. */
 struct extent_list *extent_list_new(uint32_t n);
+/* How many copies it has: they are numbered from 0. */
+static inline unsigned extent_list_copies(const struct extent_list *l)
+{
+	return l->x[l->n - 1].copy + 1u;
+}
+/* The extents of one copy, which lie side by side, and their number; NULL and 0: there is none. */
+const struct extent *extent_list_copy(const struct extent_list *l, unsigned copy, uint32_t *n);
+
+/* Whether all drives of that copy are there. */
+bool store_copy_is_there(const struct store *s, const struct extent_list *l, unsigned copy);
 
 /* Where an expert lies at this moment. Both lists are held until store_give(). */
 struct place {

@@ -312,20 +312,20 @@ static int seed(void *arg, const struct usage_row *row)
 {
 	struct usage *u = arg;
 	const struct store *s = u->cfg.store;
-	const struct store_expert *e = store_find(s, row->layer, row->expert);
+	uint32_t index = store_index(s, row->layer, row->expert);
 	struct hot_info info = { .heat = row->heat,
 				 .uses = row->uses,
 				 .loads = row->loads,
 				 .last_use = row->last_use,
 				 .load_ns = row->load_ns };
 
-	if (!e)
+	if (index == STORE_NO_EXPERT)
 		return 0;
 	/* Each open is one use and adds 1 to the heat, so more than that it cannot be. */
 	if (info.heat > (double)info.uses)
 		info.heat = (double)info.uses;
-	u->written[e - s->expert] = info;
-	hotstore_seed(u->cfg.hot, (uint32_t)(e - s->expert), &info);
+	u->written[index] = info;
+	hotstore_seed(u->cfg.hot, index, &info);
 	u->stats.known++;
 	return 0;
 }

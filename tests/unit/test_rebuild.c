@@ -246,7 +246,7 @@ static unsigned copies_of(unsigned layer, unsigned expert)
 
 	assert_int_equal(store_open(in_top("store"), &s, why), 0);
 	e = store_find(s, layer, expert);
-	n = e ? e->packed->x[e->packed->n - 1].copy + 1u : 0;
+	n = e ? extent_list_copies(e->packed) : 0;
 	store_close(s);
 	return n;
 }

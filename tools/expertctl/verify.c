@@ -202,7 +202,7 @@ static void count_experts(const struct verify *v, const uint64_t *bad_copies, st
 {
 	for (uint32_t i = 0; i < v->store->experts; i++) {
 		const struct extent_list *l = v->store->expert[i].packed;
-		unsigned copies = l->x[l->n - 1].copy + 1u;
+		unsigned copies = extent_list_copies(l);
 		uint64_t all = copies >= 64 ? UINT64_MAX : (UINT64_C(1) << copies) - 1;
 		r->bad_experts += bad_copies[i] != 0;
 		r->lost += (bad_copies[i] & all) == all;
