@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "expertfs/clock.h"
+#include "expertfs/disk.h"
 #include "expertfs/drive_parts.h"
 #include "expertfs/fail.h"
 #include "expertfs/log.h"
@@ -219,30 +220,6 @@ static void *pread_main(void *drive)
 	}
 }
 
-/* O_DIRECT if the file system says that 4 KiB will do (statx, 6.1), or does not say. */
-static int open_direct(const char *path, bool *direct)
-{
-	struct statx st = { 0 };
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
-
-	*direct = fd >= 0;
-	if (fd < 0)
-		return errno == EINVAL ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-#ifdef STATX_DIOALIGN
-	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &st) == 0 &&
-	    (st.stx_mask & STATX_DIOALIGN) &&
-	    (st.stx_dio_offset_align == 0 || st.stx_dio_offset_align > SHARD_ALIGN ||
-	     st.stx_dio_mem_align > SHARD_ALIGN)) {
-		close(fd);
-		*direct = false;
-		fd = open(path, O_RDONLY | O_CLOEXEC);
-	}
-#else
-	(void)st;
-#endif
-	return fd;
-}
-
 static int start_threads(struct drive *d, char *why)
 {
 	int n = d->uring ? 1 : DRIVE_THREADS;
@@ -302,7 +279,10 @@ int drive_open(const char *path, enum drive_io io, struct drive **out, char *why
 
 	if (!d)
 		return fail(why, ENOMEM, "out of memory");
-	if ((d->fd = open_direct(path, &d->direct)) < 0 || fstat(d->fd, &st) != 0)
+	d->fd = direct_open(path, O_RDONLY, &d->direct);
+	if (d->fd < 0)
+		rc = fail(why, -d->fd, "%s: %s", path, strerror(-d->fd));
+	else if (fstat(d->fd, &st) != 0)
 		rc = fail(why, errno, "%s: %s", path, strerror(errno));
 	else
 		d->size = (uint64_t)st.st_size;

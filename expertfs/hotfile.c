@@ -177,7 +177,7 @@ static int prepare(struct hot_file *f, uint64_t bytes, char *why)
 	bool direct;
 	int err;
 
-	f->fd = direct_open(f->path, O_CREAT, &direct);
+	f->fd = direct_open(f->path, O_RDWR | O_CREAT, &direct);
 	if (f->fd < 0)
 		return fail(why, -f->fd, "%s: %s", f->path, strerror(-f->fd));
 	if (flock(f->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "expertfs/clock.h"
+#include "expertfs/disk.h"
 #include "expertfs/fail.h"
 #include "expertfs/size.h"
 
@@ -120,23 +121,6 @@ static bool is_cached_loop(dev_t dev)
 	return c == '0';
 }
 
-/* Whether the file system says that pieces at multiples of 1 MiB into buffers on 4 KiB will do
- * (statx, kernel 6.1). One that does not say is tried. */
-static bool is_aligned_enough(int fd)
-{
-#ifdef STATX_DIOALIGN
-	struct statx st = { 0 };
-
-	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &st) == 0 &&
-	    (st.stx_mask & STATX_DIOALIGN))
-		return st.stx_dio_offset_align > 0 && st.stx_dio_offset_align <= PROBE_PIECE &&
-		       st.stx_dio_mem_align <= ALIGN;
-#else
-	(void)fd;
-#endif
-	return true;
-}
-
 /* False: r says why a figure would not be the drive's. */
 static bool may_measure(const struct probe *p, struct probe_result *r)
 {
@@ -148,7 +132,7 @@ static bool may_measure(const struct probe *p, struct probe_result *r)
 	const char *reason = not_a_drive((uint32_t)fs.f_type);
 	if (reason)
 		return cannot(r, "%s cannot be measured: %s", p->path, reason);
-	if (!is_aligned_enough(p->fd))
+	if (!direct_will_do(p->fd, PROBE_PIECE))
 		return cannot(r, "%s cannot be measured: its file system has no direct I/O",
 			      p->path);
 	if (is_cached_loop(st.st_dev))

@@ -10,15 +10,14 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "expertfs/disk.h"
 #include "expertfs/shard.h"
 
 int proof_open(const char *path)
 {
-	int fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+	bool direct; /* where it is not, the page cache is given back */
 
-	if (fd < 0 && errno == EINVAL)
-		fd = open(path, O_RDONLY | O_CLOEXEC);
-	return fd < 0 ? -errno : fd;
+	return direct_open(path, O_RDONLY, &direct);
 }
 
 /* Some file systems take O_DIRECT at open and refuse the read. */

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "expertfs/catalog.h"
+#include "expertfs/disk.h"
 #include "expertfs/fail.h"
 #include "expertfs/geometry.h"
 #include "expertfs/salvage.h"
@@ -459,17 +460,13 @@ static int put_aside(const struct rebuild *b, char *why)
 
 static int swap(const struct rebuild *b, char *why)
 {
-	int fd, err = put_aside(b, why);
+	int err = put_aside(b, why);
 
 	err = err ? err : move_file(b, "catalog.db.new", "catalog.db", why);
 	if (err)
 		return err;
-	fd = open(b->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0 || fsync(fd) != 0)
-		err = fail(why, errno, "%s: %s", b->dir, strerror(errno));
-	if (fd >= 0)
-		close(fd);
-	return err;
+	err = sync_folder(b->dir);
+	return err ? fail(why, -err, "%s: %s", b->dir, strerror(-err)) : 0;
 }
 
 /* The list for the next time. */

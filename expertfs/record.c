@@ -17,8 +17,6 @@
 #include "expertfs/fail.h"
 #include "expertfs/size.h"
 
-#define PIECE (1u << 20)
-
 struct fresh {
 	struct record_head head;
 	uint64_t at; /* of the head */
@@ -36,75 +34,9 @@ struct shard_out {
 	struct fresh fresh[RECORD_BATCH];
 };
 
-int direct_open(const char *path, int flags, bool *direct)
-{
-	int how = O_RDWR | O_CLOEXEC | flags, fd = open(path, how | O_DIRECT, 0666);
-
-	*direct = fd >= 0;
-	if (fd < 0) {
-		fd = errno == EINVAL ? open(path, how, 0666) : -1;
-		return fd < 0 ? -errno : fd;
-	}
-#ifdef STATX_DIOALIGN
-	struct statx st = { 0 };
-	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &st) == 0 &&
-	    (st.stx_mask & STATX_DIOALIGN) &&
-	    (st.stx_dio_offset_align == 0 || st.stx_dio_offset_align > SHARD_ALIGN ||
-	     st.stx_dio_mem_align > SHARD_ALIGN)) {
-		*direct = false;
-		if (fcntl(fd, F_SETFL, 0) != 0) {
-			int err = -errno;
-			close(fd);
-			return err;
-		}
-	}
-#endif
-	return fd;
-}
-
-int direct_write(int fd, const void *buf, uint64_t n, uint64_t offset,
-		 const struct writer_pause *pause)
-{
-	const char *from = buf;
-
-	while (n > 0) {
-		uint64_t piece = n < PIECE ? n : PIECE;
-		int err = pause ? pause->ask(pause->arg) : 0;
-		if (err)
-			return err;
-		ssize_t put = pwrite(fd, from, piece, (off_t)offset);
-		if (put < 0 && errno == EINTR)
-			continue;
-		if (put < 0)
-			return -errno;
-		/* What is left of a short write need not lie on 4 KiB: begin at the block again. */
-		put -= put % SHARD_ALIGN;
-		if (put == 0)
-			return -ENOSPC;
-		from += put;
-		offset += (uint64_t)put;
-		n -= (uint64_t)put;
-	}
-	return 0;
-}
-
 static int cannot(const struct shard_out *o, const char *what, int err, char *why)
 {
 	return fail(why, -err, "%s: cannot %s: %s", o->path, what, strerror(-err));
-}
-
-static int sync_folder(const char *path)
-{
-	char copy[PATH_MAX];
-	int err, fd;
-
-	snprintf(copy, sizeof(copy), "%s", path);
-	fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	err = fsync(fd) == 0 ? 0 : -errno;
-	close(fd);
-	return err;
 }
 
 /* Is there a head of this store and drive in the file, and nothing else? */
@@ -118,14 +50,14 @@ static bool is_empty_shard(int fd, const uint8_t store_id[STORE_ID_SIZE], uint32
 	    pread(fd, block, sizeof(block), 0) != (ssize_t)sizeof(block))
 		return false;
 	memcpy(&h, block, sizeof(h));
-	return shard_head_valid(&h) && h.drive == drive &&
-	       memcmp(h.store_id, store_id, STORE_ID_SIZE) == 0;
+	return shard_head_is(&h, store_id, drive);
 }
 
 int shard_create(const char *path, const uint8_t store_id[STORE_ID_SIZE], uint32_t drive, char *why)
 {
 	_Alignas(SHARD_ALIGN) char block[SHARD_ALIGN] = { 0 };
 	struct shard_head h = { .drive = drive, .drives = drive + 1 };
+	char folder[PATH_MAX];
 	int err = 0, fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 
 	if (fd < 0 && errno == EEXIST) {
@@ -146,7 +78,8 @@ int shard_create(const char *path, const uint8_t store_id[STORE_ID_SIZE], uint32
 		err = -errno;
 	if (close(fd) != 0 && !err)
 		err = -errno;
-	err = err ? err : sync_folder(path);
+	snprintf(folder, sizeof(folder), "%s", path);
+	err = err ? err : sync_folder(dirname(folder));
 	if (err) {
 		unlink(path);
 		return fail(why, -err, "%s: %s", path, strerror(-err));
@@ -163,8 +96,8 @@ static int check(struct shard_out *o, uint32_t drive, uint64_t known, char *why)
 	if (fstat(o->fd, &st) != 0 || pread(o->fd, o->block, SHARD_ALIGN, 0) < 0)
 		return cannot(o, "read it", -errno, why);
 	memcpy(&h, o->block, sizeof(h));
-	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size < known || !shard_head_valid(&h) ||
-	    h.drive != drive || memcmp(h.store_id, o->id, STORE_ID_SIZE) != 0)
+	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size < known ||
+	    !shard_head_is(&h, o->id, drive))
 		return fail(why, EBADMSG, "%s is damaged, or not the shard of drive %" PRIu32,
 			    o->path, drive);
 	o->end = o->kept = shard_round_up((uint64_t)st.st_size);
@@ -197,7 +130,7 @@ int shard_out_open(const char *path, const uint8_t store_id[STORE_ID_SIZE], uint
 
 	if (!o)
 		return fail(why, ENOMEM, "out of memory");
-	o->fd = direct_open(path, 0, &o->direct);
+	o->fd = direct_open(path, O_RDWR, &o->direct);
 	err = o->fd < 0 ? fail(why, -o->fd, "%s: %s", path, strerror(-o->fd))
 			: check(o, drive, known, why);
 	if (err)
@@ -295,7 +228,7 @@ bool record_at(struct shard_out *o, uint64_t at, struct record_head *h)
 	if (pread(o->fd, o->block, SHARD_ALIGN, (off_t)at) != (ssize_t)SHARD_ALIGN)
 		return false;
 	memcpy(h, o->block, sizeof(*h));
-	return record_head_valid(h) && memcmp(h->store_id, o->id, STORE_ID_SIZE) == 0;
+	return record_head_is(h, o->id);
 }
 
 int shard_out_cut(struct shard_out *o, uint64_t end)

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "expertfs/disk.h"
 #include "expertfs/shard.h"
 
 /* Records between two seals, at most. */
@@ -34,13 +35,6 @@ int shard_out_open(const char *path, const uint8_t store_id[STORE_ID_SIZE], uint
 void shard_out_close(struct shard_out *o); /* NULL is fine */
 /* Where the next record goes. */
 uint64_t shard_out_end(const struct shard_out *o);
-
-/* Asked between pieces of 1 MiB that are written; may sleep. Other than 0 ends the writing with
- * that error. */
-struct writer_pause {
-	int (*ask)(void *arg);
-	void *arg;
-};
 
 /* Writes the payload of a record: part_bytes of h, and zeros to 4 KiB, at payload (on 4 KiB).
  * *offset: where it lies. The caller has set all of h but store_id, magic and check. At most
@@ -64,15 +58,5 @@ int shard_out_cut(struct shard_out *o, uint64_t end);
  * done. -EOPNOTSUPP: not on this file system. */
 int record_punch(struct shard_out *o, unsigned layer, unsigned expert, uint64_t offset,
 		 uint64_t length, char *why);
-
-/* -- files written directly ---------------------------------------------------------------------
- */
-
-/* Opens for reading and writing, past the page cache where the file system has that for 4 KiB.
- * flags: further ones (O_CREAT). The descriptor or negative errno. */
-int direct_open(const char *path, int flags, bool *direct);
-/* All n bytes, in pieces; buf, n and offset on 4 KiB. 0 or negative errno. pause may be NULL. */
-int direct_write(int fd, const void *buf, uint64_t n, uint64_t offset,
-		 const struct writer_pause *pause);
 
 #endif

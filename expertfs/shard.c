@@ -48,3 +48,14 @@ bool record_head_valid(const struct record_head *h)
 	       h->part < h->parts && h->part_bytes > 0 && h->part_bytes <= h->expert_bytes &&
 	       h->part_offset <= h->expert_bytes - h->part_bytes;
 }
+
+bool shard_head_is(const struct shard_head *h, const uint8_t id[STORE_ID_SIZE], uint32_t drive)
+{
+	return shard_head_valid(h) && h->drive == drive &&
+	       memcmp(h->store_id, id, STORE_ID_SIZE) == 0;
+}
+
+bool record_head_is(const struct record_head *h, const uint8_t id[STORE_ID_SIZE])
+{
+	return record_head_valid(h) && memcmp(h->store_id, id, STORE_ID_SIZE) == 0;
+}

@@ -66,6 +66,9 @@ void record_head_seal(struct record_head *h);
 /* True if magic, check and the plain bounds hold (part < parts, part within the expert). */
 bool shard_head_valid(const struct shard_head *h);
 bool record_head_valid(const struct record_head *h);
+/* Valid, and of this store; a shard's also of this drive. */
+bool shard_head_is(const struct shard_head *h, const uint8_t id[STORE_ID_SIZE], uint32_t drive);
+bool record_head_is(const struct record_head *h, const uint8_t id[STORE_ID_SIZE]);
 
 uint64_t payload_check(const void *data, uint64_t bytes);
 

@@ -92,8 +92,8 @@ static bool head_fits(const struct shard_scan *s, const void *block, uint64_t at
 		      struct record_head *h)
 {
 	memcpy(h, block, sizeof(*h));
-	return record_head_valid(h) && memcmp(h->store_id, s->head.store_id, STORE_ID_SIZE) == 0 &&
-	       h->layer <= UINT16_MAX && h->expert <= UINT16_MAX && h->copy <= UINT16_MAX &&
+	return record_head_is(h, s->head.store_id) && h->layer <= UINT16_MAX &&
+	       h->expert <= UINT16_MAX && h->copy <= UINT16_MAX &&
 	       h->expert_bytes <= INT64_MAX / 4 && h->part_offset % SHARD_ALIGN == 0 &&
 	       at + record_bytes(h->part_bytes) <= s->bytes;
 }

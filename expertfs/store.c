@@ -39,7 +39,7 @@ static int check_shard(const struct store *s, uint32_t drive, char *why)
 	else if (pread(fd, &h, sizeof(h), 0) != (ssize_t)sizeof(h) || !shard_head_valid(&h))
 		err = fail(why, EBADMSG, "%s is damaged: its first block is not that of a shard",
 			   d->path);
-	else if (memcmp(h.store_id, s->id, STORE_ID_SIZE) != 0 || h.drive != drive)
+	else if (!shard_head_is(&h, s->id, drive))
 		err = fail(why, EBADMSG,
 			   "%s belongs to another store, or to another drive of this one", d->path);
 	close(fd);

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "expertfs/disk.h"
 #include "expertfs/fail.h"
 #include "tools/coli-pack/state.h"
 #include "tools/coli-pack/textfile.h"
@@ -21,16 +22,11 @@ static const char *const own_files[] = { STATE_NAME,       STATE_NEW,           
 					 "shards",         "shards.new",        "catalog.db-wal",
 					 "catalog.db-shm", "catalog.db-journal" };
 
-static int sync_folder(const char *path, char *why)
+static int sync_dir(const char *path, char *why)
 {
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int err = 0;
+	int err = sync_folder(path);
 
-	if (fd < 0 || fsync(fd) != 0)
-		err = fail(why, errno, "cannot sync the folder %s: %s", path, strerror(errno));
-	if (fd >= 0)
-		close(fd);
-	return err;
+	return err ? fail(why, -err, "cannot sync the folder %s: %s", path, strerror(-err)) : 0;
 }
 
 /* Never over something that is there. File systems without such a rename get a look before it. */
@@ -62,15 +58,15 @@ int output_publish(struct output *o, char *why)
 
 	for (uint32_t i = 0; err == 0 && i < o->drives; i++)
 		err = sync_file(o->shard[i].fd, o->shard[i].writing, why);
-	err = err ? err : sync_folder(o->partial, why);
+	err = err ? err : sync_dir(o->partial, why);
 	for (uint32_t i = 0; err == 0 && !o->inside && i < o->drives; i++) {
 		struct shard_out *s = &o->shard[i];
 		if (!s->published)
 			err = rename_new(s->writing, s->path, why);
-		err = err ? err : sync_folder(s->dir, why);
+		err = err ? err : sync_dir(s->dir, why);
 	}
 	err = err ? err : rename_new(o->partial, o->store, why);
-	err = err ? err : sync_folder(o->parent, why);
+	err = err ? err : sync_dir(o->parent, why);
 	if (err)
 		return err;
 	/* Only now: as long as there is a STORE.partial, it can be resumed. */

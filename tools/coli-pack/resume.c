@@ -34,7 +34,7 @@ static bool read_head(const struct scan *s, const struct part *x, struct record_
 	const struct shard_out *f = &s->o->shard[x->drive];
 
 	return text_read_at(f->fd, f->writing, h, sizeof(*h), x->offset, NULL) == 0 &&
-	       record_head_valid(h) && memcmp(h->store_id, s->o->store_id, STORE_ID_SIZE) == 0 &&
+	       record_head_is(h, s->o->store_id) &&
 	       h->layer == plan_layer_of(s->p, x->expert)->layer &&
 	       h->expert == plan_number_of(s->p, x->expert) && h->part == x->part &&
 	       h->parts == x->parts && h->copy == x->copy && h->generation == 0 &&

@@ -15,6 +15,7 @@
 
 #include "expertfs/fail.h"
 #include "expertfs/proof.h"
+#include "expertfs/yield.h"
 
 /* ioprio_set(2) has no header: the calling thread, class idle. */
 #define WHO_THREAD 1
@@ -24,11 +25,6 @@
 /* After so many, one read is made all the same: 20 MB/s a drive that is never idle, so that even there
  * it comes to an end, and hardly any of what the drive gives. */
 #define STARVE_LOOKS 4
-
-static void sleep_ms(long ms)
-{
-	nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 }, NULL);
-}
 
 static int by_place(const void *a, const void *b)
 {
@@ -120,8 +116,8 @@ static bool head_holds(int fd, const struct store *s, const struct extent *x, vo
 	    pread(fd, buf, SHARD_ALIGN, (off_t)(x->offset - SHARD_ALIGN)) != SHARD_ALIGN)
 		return false;
 	memcpy(&h, buf, sizeof(h));
-	return record_head_valid(&h) && memcmp(h.store_id, s->id, STORE_ID_SIZE) == 0 &&
-	       h.part_bytes == x->length && h.payload_check == x->check;
+	return record_head_is(&h, s->id) && h.part_bytes == x->length &&
+	       h.payload_check == x->check;
 }
 
 static void read_items(struct reader *r, int fd, void *buf)
