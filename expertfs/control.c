@@ -136,10 +136,10 @@ static char *read_trace(struct fs *fs)
 
 /* -- what is written ------------------------------------------------------------------------------ */
 
-/* What one word of a line does to each expert that it names; the first failure stays. */
+/* What a line does to each expert that it names; the first failure stays. */
 struct order {
-	struct fs *fs;
-	int (*give)(struct hotstore *h, uint32_t index);
+	const struct control_file *file;
+	struct hotstore *hot;
 	int err;
 	uint32_t failed; /* index */
 };
@@ -147,7 +147,7 @@ struct order {
 static void obey(void *arg, uint32_t index)
 {
 	struct order *o = arg;
-	int err = o->err ? 0 : o->give(o->fs->hot, index);
+	int err = o->err ? 0 : o->file->order(o->hot, index);
 
 	if (err) {
 		o->err = err;
@@ -155,17 +155,15 @@ static void obey(void *arg, uint32_t index)
 	}
 }
 
-static int give_order(struct fs *fs, const char *line,
-		      int (*give)(struct hotstore *h, uint32_t index), const char *cannot,
-		      char *why)
+static int give_order(struct fs *fs, const struct control_file *f, const char *line, char *why)
 {
-	struct order o = { .fs = fs, .give = give };
+	struct order o = { .file = f, .hot = fs->hot };
 	int err = select_experts(fs->store, fs->hot, line, obey, &o, why);
 
 	if (!o.err)
 		return err;
 	return fail(why, -o.err, "expert %u/%u %s: %s", fs->store->expert[o.failed].layer,
-		    fs->store->expert[o.failed].expert, cannot,
+		    fs->store->expert[o.failed].expert, f->cannot,
 		    o.err == -ENOSPC   ? "there is no room for it in memory"
 		    : o.err == -ENOENT ? "it is not"
 		    : o.err == -EBUSY  ? "a reader has it open or mapped, or it is pinned"
@@ -194,37 +192,6 @@ static int order_evict(struct hotstore *h, uint32_t index)
 	return err == -ENOENT ? 0 : err;
 }
 
-static int write_prefetch(struct fs *fs, const struct control_caller *who, const char *line,
-			  char *why)
-{
-	(void)who;
-	return give_order(fs, line, order_prefetch, "cannot be prefetched", why);
-}
-
-static int write_pin(struct fs *fs, const struct control_caller *who, const char *line, char *why)
-{
-	(void)who;
-	return give_order(fs, line, hotstore_pin, "cannot be pinned", why);
-}
-
-static int write_unpin(struct fs *fs, const struct control_caller *who, const char *line, char *why)
-{
-	(void)who;
-	return give_order(fs, line, hotstore_unpin, "cannot be unpinned", why);
-}
-
-static int write_warm(struct fs *fs, const struct control_caller *who, const char *line, char *why)
-{
-	(void)who;
-	return give_order(fs, line, order_warm, "cannot be loaded", why);
-}
-
-static int write_evict(struct fs *fs, const struct control_caller *who, const char *line, char *why)
-{
-	(void)who;
-	return give_order(fs, line, order_evict, "cannot be evicted", why);
-}
-
 static int write_policy(struct fs *fs, const struct control_caller *who, const char *line,
 			char *why)
 {
@@ -232,7 +199,9 @@ static int write_policy(struct fs *fs, const struct control_caller *who, const c
 
 	(void)who;
 	if (err)
-		return fail(why, -err, "there is no policy \"%s\", or not with such a parameter",
+		return fail(why, -err,
+			    "the daemon knows no policy \"%s\"; cachesim --list has the names and "
+			    "their parameters",
 			    line);
 	log_line(LOG_INFO, "policy %s", line);
 	return 0;
@@ -318,19 +287,20 @@ static int write_usage(struct fs *fs, const struct control_caller *who, const ch
 /* -- the table ------------------------------------------------------------------------------------ */
 
 static const struct control_file files[] = {
-	{ "stats.json", 0444, read_stats, NULL },
-	{ "metrics", 0444, read_metrics, NULL },
-	{ "map", 0444, read_map, NULL },
-	{ "top", 0444, read_top, NULL },
-	{ "usage", 0644, read_usage, write_usage },
-	{ "policy", 0644, read_policy, write_policy },
-	{ "prefetch", 0200, read_nothing, write_prefetch },
-	{ "pin", 0644, read_pinned, write_pin },
-	{ "unpin", 0200, read_nothing, write_unpin },
-	{ "warm", 0200, read_nothing, write_warm },
-	{ "evict", 0200, read_nothing, write_evict },
-	{ "drives", 0644, read_drives, write_drives },
-	{ "trace", 0644, read_trace, write_trace },
+	{ "stats.json", 0444, .read = read_stats },
+	{ "metrics", 0444, .read = read_metrics },
+	{ "map", 0444, .read = read_map },
+	{ "top", 0444, .read = read_top },
+	{ "usage", 0644, .read = read_usage, .write = write_usage },
+	{ "policy", 0644, .read = read_policy, .write = write_policy },
+	{ "prefetch", 0200, read_nothing, .order = order_prefetch,
+	  .cannot = "cannot be prefetched" },
+	{ "pin", 0644, read_pinned, .order = hotstore_pin, .cannot = "cannot be pinned" },
+	{ "unpin", 0200, read_nothing, .order = hotstore_unpin, .cannot = "cannot be unpinned" },
+	{ "warm", 0200, read_nothing, .order = order_warm, .cannot = "cannot be loaded" },
+	{ "evict", 0200, read_nothing, .order = order_evict, .cannot = "cannot be evicted" },
+	{ "drives", 0644, .read = read_drives, .write = write_drives },
+	{ "trace", 0644, .read = read_trace, .write = write_trace },
 };
 
 const struct control_file *control_file(uint32_t i)
@@ -400,7 +370,8 @@ int control_write(struct control *c, struct fs *fs, const struct control_caller 
 		while (n > 0 && line[n - 1] == ' ')
 			line[--n] = 0;
 		if (n > 0)
-			err = c->file->write(fs, who, line, why);
+			err = c->file->order ? give_order(fs, c->file, line, why)
+					     : c->file->write(fs, who, line, why);
 	}
 	free(copy);
 	if (err && why[0])

@@ -9,11 +9,13 @@
 #ifndef EXPERTFS_CONTROL_H
 #define EXPERTFS_CONTROL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 
 struct fs;
+struct hotstore;
 
 /* Who writes. */
 struct control_caller {
@@ -26,9 +28,17 @@ struct control_file {
 	mode_t mode; /* permission bits */
 	/* The text of one open; free() it. NULL: out of memory. */
 	char *(*read)(struct fs *fs);
-	/* Obeys a line (no newline). 0, or negative errno and the sentence. NULL: read-only. */
+	/* Obeys a line (no newline). 0, or negative errno and the sentence. */
 	int (*write)(struct fs *fs, const struct control_caller *who, const char *line, char *why);
+	/* Or its lines name experts, and this is done to each. NULL both: read-only. */
+	int (*order)(struct hotstore *h, uint32_t index);
+	const char *cannot; /* what the sentence says if it fails: "cannot be pinned" */
 };
+
+static inline bool control_file_takes_lines(const struct control_file *f)
+{
+	return f->write || f->order;
+}
 
 /* In the order of listing; NULL after the last. */
 const struct control_file *control_file(uint32_t i);

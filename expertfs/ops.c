@@ -198,7 +198,7 @@ static void open_control(fuse_req_t req, const struct node *n, int access)
 	const struct control_file *f = control_file(n->index);
 	struct control *c;
 
-	if (access != O_RDONLY && !f->write) {
+	if (access != O_RDONLY && !control_file_takes_lines(f)) {
 		fuse_reply_err(req, EROFS);
 		return;
 	}
@@ -338,7 +338,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 
 	(void)attr;
 	if (inode_node(fs_of(req)->inodes, ino, &n) && node_is_control_file(&n) &&
-	    control_file(n.index)->write && to_set == FUSE_SET_ATTR_SIZE)
+	    control_file_takes_lines(control_file(n.index)) && to_set == FUSE_SET_ATTR_SIZE)
 		op_getattr(req, ino, fi);
 	else
 		fuse_reply_err(req, EROFS);

@@ -190,13 +190,10 @@ static int probe_store(const char *dir, bool *failed, char *why)
 
 static int probe(const char *place, char *why)
 {
-	char path[PATH_MAX];
-	bool failed = false, store;
-	int err;
+	bool failed = false;
+	int err = mountfile_is_store(place) ? probe_store(place, &failed, why)
+					    : probe_mount(place, &failed, why);
 
-	snprintf(path, sizeof(path), "%.4000s/catalog.db", place);
-	store = access(path, F_OK) == 0;
-	err = store ? probe_store(place, &failed, why) : probe_mount(place, &failed, why);
 	return err ? err : failed ? fail(why, EIO, "not every drive could be measured") : 0;
 }
 

@@ -14,19 +14,6 @@
 
 #define MAX_WORDS 4096
 
-static int show(const char *mount, const char *name, char *why)
-{
-	char *text;
-	size_t bytes;
-	int err = mountfile_read(mount, name, &text, &bytes, why);
-
-	if (err)
-		return err;
-	fputs(text, stdout);
-	free(text);
-	return fflush(stdout) == 0 ? 0 : fail(why, errno, "standard output: %s", strerror(errno));
-}
-
 /* "top 4G" is one name in two words; all the others are a line each. */
 static char *lines(const char *const *words, int n)
 {
@@ -63,7 +50,8 @@ static int order(const char *name, bool shows, char **argv)
 	if (!text)
 		err = fail(why, ENOMEM, "out of memory");
 	else
-		err = n ? mountfile_write(mount, name, text, why) : show(mount, name, why);
+		err = n ? mountfile_write(mount, name, text, why)
+			: mountfile_print(mount, name, why);
 	free(text);
 	if (err)
 		fprintf(stderr, "expertctl: %s\n", why);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -84,6 +85,27 @@ int mountfile_read(const char *mount, const char *name, char **text, size_t *byt
 	err = read_all(fd, path, text, bytes, why);
 	close(fd);
 	return err;
+}
+
+int mountfile_print(const char *mount, const char *name, char *why)
+{
+	char *text = NULL;
+	size_t bytes = 0;
+	int err = mountfile_read(mount, name, &text, &bytes, why);
+
+	if (err)
+		return err;
+	fwrite(text, 1, bytes, stdout);
+	free(text);
+	return fflush(stdout) == 0 ? 0 : fail(why, errno, "standard output: %s", strerror(errno));
+}
+
+bool mountfile_is_store(const char *path)
+{
+	char name[PATH_MAX];
+
+	return snprintf(name, sizeof(name), "%s/catalog.db", path) < (int)sizeof(name) &&
+	       access(name, F_OK) == 0;
 }
 
 /* One write is one order to the daemon, so it is cut at the ends of lines only. */

@@ -15,9 +15,15 @@
  * errno with the sentence in why. May wait for as long as the daemon makes it. */
 int mountfile_read(const char *mount, const char *name, char **text, size_t *bytes, char *why);
 
+/* The same, to standard output. */
+int mountfile_print(const char *mount, const char *name, char *why);
+
 /* Writes text, whole lines, to MOUNT/.expertfs/NAME. 0, or negative errno with the sentence of the
  * daemon in why. Lines before the one that failed have been obeyed. */
 int mountfile_write(const char *mount, const char *name, const char *text, char *why);
+
+/* True if path is a store, rather than a mount of one. */
+bool mountfile_is_store(const char *path);
 
 /* True if word names a mount: something with .expertfs in it, or at least a path that begins with a
  * slash or a dot. "3/117" is an expert unless a mount lies there. */

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,19 +15,6 @@
 #include "tools/expertctl/mountfile.h"
 
 enum { MAX_WORDS = 3 };
-
-static int show(const char *mount, char *why)
-{
-	char *line;
-	size_t bytes;
-	int err = mountfile_read(mount, "trace", &line, &bytes, why);
-
-	if (err)
-		return err;
-	fputs(line, stdout);
-	free(line);
-	return 0;
-}
 
 /* The daemon works in another folder than we do. */
 static int start(const char *mount, const char *file, char *why)
@@ -59,7 +45,7 @@ static int run(char **argv)
 	else if (n == 1 && strcmp(words[0], "stop") == 0)
 		err = mountfile_write(mount, "trace", "stop\n", why);
 	else if (n == 1 && strcmp(words[0], "status") == 0)
-		err = show(mount, why);
+		err = mountfile_print(mount, "trace", why);
 	else
 		return ctl_usage("trace needs start FILE, stop, or status");
 	if (err)

@@ -111,14 +111,6 @@ static int from_store(struct table *t, const char *store)
 	return err;
 }
 
-static bool is_store(const char *path)
-{
-	char name[PATH_MAX];
-
-	return snprintf(name, sizeof(name), "%s/catalog.db", path) < (int)sizeof(name) &&
-	       access(name, F_OK) == 0;
-}
-
 /* -- writing --------------------------------------------------------------------------------------
  */
 
@@ -235,7 +227,8 @@ static int usage(const struct wanted *w)
 	if (w->reset) {
 		err = reset(w->path, why);
 	} else {
-		err = is_store(w->path) ? from_store(&t, w->path) : from_mount(&t, w->path);
+		err = mountfile_is_store(w->path) ? from_store(&t, w->path)
+						  : from_mount(&t, w->path);
 		if (!err && w->export)
 			err = export_csv(&t, w->file);
 		else if (!err)

@@ -104,8 +104,7 @@ static int find_store(const char *path, char store[PATH_MAX], const char **mount
 	json_t *root;
 	int err = 0;
 
-	if (snprintf(store, PATH_MAX, "%s/catalog.db", path) < PATH_MAX &&
-	    access(store, F_OK) == 0) {
+	if (mountfile_is_store(path)) {
 		snprintf(store, PATH_MAX, "%s", path);
 		return 0;
 	}
