@@ -177,8 +177,8 @@ test: setup
 # The daemon's concurrent tests. Not the engine's: the runtime of OpenMP is not instrumented, so that each
 # of its barriers would look like a race; nor test_service, whose unit forbids what the sanitizer needs; nor
 # test_watch: ncurses has a signal handler that it does not like.
-TSAN_TESTS := test_drive test_loader test_hotdir test_usage test_respread test_rebuild test_tracer test_probe \
-              test_pressure test_rates test_mount.sh test_mount_faults test_big_store test_hotstore test_drives \
+TSAN_TESTS := test_drive test_loader test_hotdir test_usage test_respread test_rebuild test_rebuild_start test_tracer \
+              test_probe test_pressure test_rates test_mount.sh test_mount_faults test_big_store test_hotstore test_drives \
               test_spread test_xattr test_soak
 test-tsan: setup
 	@$(MAKE) --no-print-directory SANITIZE=thread BUILD=$(BUILD)/thread tsan-programs

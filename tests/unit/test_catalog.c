@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <setjmp.h>
-#include <sqlite3.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,6 +19,8 @@
 #include "expertfs/fail.h"
 
 #include <cmocka.h> /* last: its fail() is a macro */
+
+#include "tests/unit/sql.h"
 
 #define BYTES 10000u
 
@@ -145,11 +146,8 @@ static void damaged_rows_are_refused(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(damage) / sizeof(*damage); i++) {
-		sqlite3 *db;
 		make();
-		assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-		assert_int_equal(sqlite3_exec(db, damage[i], NULL, NULL, NULL), SQLITE_OK);
-		sqlite3_close(db);
+		sql_change(path, damage[i]);
 		memset(why, 0, sizeof(why));
 		if (load() != -EBADMSG)
 			fail_msg("%s: loaded, or: %s", damage[i], why);
@@ -391,7 +389,6 @@ static void usage_rows(void **state)
 	};
 	struct rows out = { .n = 0 };
 	struct catalog *c;
-	sqlite3 *db;
 
 	(void)state;
 	make();
@@ -411,16 +408,11 @@ static void usage_rows(void **state)
 	catalog_close(c);
 
 	/* Rows of nonsense are left out. */
-	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(db,
-				      "UPDATE usage SET uses = -1 WHERE layer = 4;"
-				      "UPDATE usage SET heat = 9e999 WHERE layer = 65535;"
-				      "INSERT INTO usage VALUES(70000, 1, 1, 1, 1, 1, 1);"
-				      "INSERT INTO usage VALUES(1, -1, 1, 1, 1, 1, 1);"
-				      "INSERT INTO usage VALUES(1, 1, -1, 1, 1, 1, 1)",
-				      NULL, NULL, NULL),
-			 SQLITE_OK);
-	sqlite3_close(db);
+	sql_change(path, "UPDATE usage SET uses = -1 WHERE layer = 4;"
+			 "UPDATE usage SET heat = 9e999 WHERE layer = 65535;"
+			 "INSERT INTO usage VALUES(70000, 1, 1, 1, 1, 1, 1);"
+			 "INSERT INTO usage VALUES(1, -1, 1, 1, 1, 1, 1);"
+			 "INSERT INTO usage VALUES(1, 1, -1, 1, 1, 1, 1)");
 	out.n = 0;
 	assert_int_equal(catalog_open_read(dir, &c, why), 0);
 	assert_int_equal(catalog_usage_each(c, take_row, &out, why), 0);

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
-#include <sqlite3.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,6 +23,8 @@
 #include "expertfs/usage.h"
 
 #include <cmocka.h> /* last: its fail() is a macro */
+
+#include "tests/unit/sql.h"
 
 #define LAYERS  2u
 #define EACH    50u
@@ -159,31 +160,14 @@ static struct usage *start(unsigned flush_ms)
 	return u;
 }
 
-/* A single number that SQL gives. */
 static double ask(const char *sql)
 {
-	sqlite3_stmt *st;
-	sqlite3 *db;
-	double v;
-
-	assert_int_equal(sqlite3_open(in_dir("catalog.db"), &db), SQLITE_OK);
-	sqlite3_busy_timeout(db, 5000);
-	assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &st, NULL), SQLITE_OK);
-	assert_int_equal(sqlite3_step(st), SQLITE_ROW);
-	v = sqlite3_column_double(st, 0);
-	sqlite3_finalize(st);
-	sqlite3_close(db);
-	return v;
+	return sql_number(in_dir("catalog.db"), sql);
 }
 
 static void change(const char *sql)
 {
-	sqlite3 *db;
-
-	assert_int_equal(sqlite3_open(in_dir("catalog.db"), &db), SQLITE_OK);
-	sqlite3_busy_timeout(db, 5000);
-	assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
-	sqlite3_close(db);
+	sql_change(in_dir("catalog.db"), sql);
 }
 
 static struct usage_stats stats_of(struct usage *u)
