@@ -280,6 +280,7 @@ EOF
 expect_fail 1 'key-value cache [0-9.]+ GB.*but only [0-9.]+ GB are available' coli-engine run "$WORK/huge" -p x --ctx $((1 << 26))
 
 section 'a file that is cut short while it is in use'
+rm -f "$WORK/text" # of an earlier run: its size must not be taken for this one's
 cp -r "$D" "$B"
 coli-engine run "$B" -p "$PROMPT" -n 2000 --temp 1 --seed 3 >"$WORK/text" 2>"$WORK/err" &
 for _ in $(seq 100); do
