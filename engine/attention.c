@@ -87,33 +87,74 @@ static void absorb(void *arg, int n, int thread)
 	}
 }
 
-/* One head of one query over its keys: w->absorbed -> w->mixed. */
-static void attend(const struct model_config *c, const struct kvcache *kv, int layer, int visible,
-		   const int32_t *set, int n, const float *query, float *score, float *out)
+/* Some heads of one query over its keys. */
+struct heads {
+	int layer, count;
+	const int32_t *set; /* NULL: keys 0 .. n - 1 */
+	int n;
+	const float *query; /* [count][width] */
+	float *score;       /* [count][n] */
+	float *rows;        /* [ATTENTION_KEYS][width] */
+	float *out;         /* [count][kv_lora] */
+};
+
+static void attend(const struct model_config *c, const struct kvcache *kv, const struct heads *a)
 {
+	const struct kernel_table *k = kernel();
+	size_t width = (size_t)kv->width, ld = (size_t)a->n, kv_lora = (size_t)c->kv_lora;
 	float scale = 1.0f / sqrtf((float)(c->nope + c->rope));
 
-	if (!set)
-		n = visible;
-	for (int i = 0; i < n; i++)
-		score[i] = kvcache_dot(kv, layer, set ? set[i] : i, query) * scale;
-	softmax(score, n);
-	memset(out, 0, (size_t)c->kv_lora * sizeof(float));
-	for (int i = 0; i < n; i++)
-		kvcache_axpy(kv, layer, set ? set[i] : i, score[i], out, c->kv_lora);
+	for (int i = 0, m; i < a->n; i += m) {
+		m = a->n - i < ATTENTION_KEYS ? a->n - i : ATTENTION_KEYS;
+		const float *rows =
+			kvcache_rows(kv, a->layer, a->set ? a->set + i : NULL, i, m, a->rows);
+		k->dot_block(a->query, width, a->count, rows, width, m, (int)width, a->score + i,
+			     ld);
+	}
+	for (int h = 0; h < a->count; h++) {
+		float *score = a->score + (size_t)h * ld;
+		for (int i = 0; i < a->n; i++)
+			score[i] *= scale;
+		softmax(score, a->n);
+	}
+	memset(a->out, 0, (size_t)a->count * kv_lora * sizeof(float));
+	for (int i = 0, m; i < a->n; i += m) {
+		m = a->n - i < ATTENTION_KEYS ? a->n - i : ATTENTION_KEYS;
+		const float *rows =
+			kvcache_rows(kv, a->layer, a->set ? a->set + i : NULL, i, m, a->rows);
+		k->mix_block(a->score + i, ld, a->count, rows, width, m, c->kv_lora, a->out,
+			     kv_lora);
+	}
 }
 
+static int groups_of_heads(const struct model_config *c)
+{
+	return (c->heads + ATTENTION_HEADS - 1) / ATTENTION_HEADS;
+}
+
+/* ATTENTION_HEADS heads of one query: w->absorbed -> w->mixed. */
 static void attend_item(void *arg, int item, int thread)
 {
 	const struct job *j = arg;
 	const struct attention_task *t = j->task;
-	int i = item / j->config->heads, row = t->first + i, n = j->sets->count[row];
-	const int32_t *set = n ? j->sets->item + (size_t)row * (size_t)j->sets->topk : NULL;
+	struct attention_work *w = j->work;
+	int i = item / groups_of_heads(j->config),
+	    first = item % groups_of_heads(j->config) * ATTENTION_HEADS;
+	int row = t->first + i, left = j->config->heads - first, n = j->sets->count[row];
+	size_t width = (size_t)j->kv->width,
+	       head = (size_t)i * (size_t)j->config->heads + (size_t)first;
+	const struct heads a = {
+		.layer = t->layer,
+		.count = left < ATTENTION_HEADS ? left : ATTENTION_HEADS,
+		.set = n ? j->sets->item + (size_t)row * (size_t)j->sets->topk : NULL,
+		.n = n ? n : t->position + i + 1,
+		.query = w->absorbed + head * width,
+		.score = w->score + (size_t)thread * ATTENTION_HEADS * w->keys,
+		.rows = w->key_rows + (size_t)thread * ATTENTION_KEYS * width,
+		.out = w->mixed + head * (size_t)j->config->kv_lora,
+	};
 
-	attend(j->config, j->kv, t->layer, t->position + i + 1, set, n,
-	       j->work->absorbed + (size_t)item * (size_t)j->kv->width,
-	       j->work->score + (size_t)thread * j->work->keys,
-	       j->work->mixed + (size_t)item * (size_t)j->config->kv_lora);
+	attend(j->config, j->kv, &a);
 }
 
 /* Head n of all queries out of the latent space: Wv_n. */
@@ -143,8 +184,8 @@ void attention(const struct compute *cp, const struct model_config *c,
 		indexer_run(cp, c, &l->attention, kv, &task, &w->index, sets);
 	}
 	compute_run(cp, all_kv_b, c->heads, absorb, &job);
-	compute_run(cp, (double)t->m * c->heads * (t->position + 1) * kv->width, t->m * c->heads,
-		    attend_item, &job);
+	compute_run(cp, (double)t->m * c->heads * (t->position + 1) * kv->width,
+		    t->m * groups_of_heads(c), attend_item, &job);
 	compute_run(cp, all_kv_b, c->heads, values_of_head, &job);
 	matmul(cp, &l->attention.out, w->heads, (size_t)c->heads * (size_t)c->v_dim, t->m, w->out,
 	       (size_t)c->hidden);

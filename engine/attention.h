@@ -20,6 +20,12 @@
  * (70,000 floats a query for GLM-5.2), and is enough for unpacked weights to be used well. */
 #define ATTENTION_ROWS 64
 
+/* Heads of a query that a thread takes at a time, since all of them have the same keys; and how
+ * many keys it takes in at once, where their rows have to be gathered or widened. 64 rows of 576
+ * floats lie in a second-level cache. */
+#define ATTENTION_HEADS 8
+#define ATTENTION_KEYS  64
+
 struct attention_work {
 	float *x;        /* [rows][hidden], normed input */
 	float *qr;       /* [rows][q_lora] */
@@ -30,7 +36,8 @@ struct attention_work {
 	float *mixed;    /* [rows][heads][kv_lora] */
 	float *heads;    /* [rows][heads][v_dim] */
 	float *out;      /* [rows][hidden] */
-	float *score;    /* [threads][keys], keys = min(ctx, index_topk) */
+	float *score;    /* [threads][ATTENTION_HEADS][keys], keys = min(ctx, index_topk) */
+	float *key_rows; /* [threads][ATTENTION_KEYS][kv_lora + rope] */
 	size_t keys;
 	struct index_work index;
 };

@@ -103,22 +103,20 @@ static void row_block(const struct product *p, int thread, int first, int rows, 
 {
 	const struct kernel_table *k = kernel();
 	const struct wmat *w = p->w;
-	const float *row[COMPUTE_ROWS];
 	float *buf = compute_rows(p->compute, thread);
+	const float *row = buf;
+	size_t ld = p->compute->row_floats;
 
-	for (int r = 0; r < rows; r++) {
-		row[r] = buf + (size_t)r * p->compute->row_floats;
-		if (w->fmt.type == W_F32) /* lies there as it is needed */
-			row[r] = (const float *)w->codes + (size_t)(first + r) * (size_t)w->cols;
+	if (w->fmt.type == W_F32) { /* lies there as it is needed */
+		row = (const float *)w->codes + (size_t)first * (size_t)w->cols;
+		ld = (size_t)w->cols;
+	} else {
+		k->dequant(w, first, rows, buf, ld);
 	}
-	if (w->fmt.type != W_F32)
-		k->dequant(w, first, rows, buf, p->compute->row_floats);
-	for (int t = 0; t < p->n; t += X_BLOCK) {
-		int m = p->n - t < X_BLOCK ? p->n - t : X_BLOCK;
-		for (int r = 0; r < rows; r++)
-			k->dots(row[r], p->x + (size_t)t * p->ldx, p->ldx, m, w->cols,
-				y + (size_t)t * p->ldy + r, p->ldy);
-	}
+	for (int t = 0; t < p->n; t += X_BLOCK)
+		k->dot_block(p->x + (size_t)t * p->ldx, p->ldx,
+			     p->n - t < X_BLOCK ? p->n - t : X_BLOCK, row, ld, rows, w->cols,
+			     y + (size_t)t * p->ldy, p->ldy);
 }
 
 /* The same for any number of rows. */

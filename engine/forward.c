@@ -34,7 +34,8 @@ static void lay_out_attention(struct attention_work *w, const struct model_confi
 	w->mixed = arena_take(a, n * heads * (size_t)c->kv_lora, f);
 	w->heads = arena_take(a, n * heads * (size_t)c->v_dim, f);
 	w->out = arena_take(a, n * (size_t)c->hidden, f);
-	w->score = arena_take(a, (size_t)threads * w->keys, f);
+	w->score = arena_take(a, (size_t)threads * ATTENTION_HEADS * w->keys, f);
+	w->key_rows = arena_take(a, (size_t)threads * ATTENTION_KEYS * width, f);
 	w->index.query = arena_take(a, n * (size_t)c->index_heads * (size_t)c->index_dim, f);
 	w->index.weight = arena_take(a, n * (size_t)c->index_heads, f);
 	w->index.key = arena_take(a, n * (size_t)c->index_dim, f);

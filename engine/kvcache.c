@@ -90,17 +90,23 @@ void kvcache_put(struct kvcache *kv, int layer, int position, const float *row)
 		to[i] = float_to_bf16(row[i]);
 }
 
-float kvcache_dot(const struct kvcache *kv, int layer, int position, const float *q)
+const float *kvcache_rows(const struct kvcache *kv, int layer, const int32_t *set, int from, int n,
+			  float *buf)
 {
-	if (kv->type == KV_F32)
-		return kernel()->dot(q, row_f32(kv, layer, position), kv->width);
-	return kernel()->dot_bf16(q, row_bf16(kv, layer, position), kv->width);
-}
+	size_t width = (size_t)kv->width;
 
-void kvcache_axpy(const struct kvcache *kv, int layer, int position, float a, float *y, int n)
-{
-	if (kv->type == KV_F32)
-		kernel()->axpy(y, a, row_f32(kv, layer, position), n);
-	else
-		kernel()->axpy_bf16(y, a, row_bf16(kv, layer, position), n);
+	if (kv->type == KV_F32 && !set)
+		return row_f32(kv, layer, from);
+	for (int i = 0; i < n; i++) {
+		int position = set ? set[i] : from + i;
+		float *to = buf + (size_t)i * width;
+		if (kv->type == KV_F32) {
+			memcpy(to, row_f32(kv, layer, position), width * sizeof(float));
+			continue;
+		}
+		const uint16_t *row = row_bf16(kv, layer, position);
+		for (size_t c = 0; c < width; c++)
+			to[c] = bf16_to_float(row[c]);
+	}
+	return buf;
 }

@@ -33,8 +33,9 @@ int kvcache_init(struct kvcache *kv, const struct model_config *c, int ctx, enum
 void kvcache_free(struct kvcache *kv); /* a zeroed one is fine */
 
 void kvcache_put(struct kvcache *kv, int layer, int position, const float *row);
-/* Inner product of q[0..width) with the row; y[0..n) += a * row[0..n). */
-float kvcache_dot(const struct kvcache *kv, int layer, int position, const float *q);
-void kvcache_axpy(const struct kvcache *kv, int layer, int position, float a, float *y, int n);
+/* Rows set[0 .. n) of a layer, or from .. from + n - 1 if set is NULL, one behind the other as
+ * floats: where they lie if they lie like that, else in buf [n][width]. */
+const float *kvcache_rows(const struct kvcache *kv, int layer, const int32_t *set, int from, int n,
+			  float *buf);
 
 #endif

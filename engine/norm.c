@@ -33,21 +33,10 @@ void layer_norm(float *y, const float *x, const float *w, const float *b, int n,
 
 void swiglu(float *gate, const float *up, int n)
 {
-	for (int i = 0; i < n; i++)
-		gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
+	kernel()->swiglu(gate, up, n);
 }
 
 void softmax(float *x, int n)
 {
-	float max = x[0];
-	double sum = 0; /* a million keys would lose digits in a float */
-
-	for (int i = 1; i < n; i++)
-		max = x[i] > max ? x[i] : max;
-	for (int i = 0; i < n; i++) {
-		x[i] = expf(x[i] - max);
-		sum += x[i];
-	}
-	for (int i = 0; i < n; i++)
-		x[i] = (float)(x[i] / sum);
+	kernel()->softmax(x, n);
 }
