@@ -24,21 +24,18 @@ void moe_lay_out(struct moe_work *w, const struct model_config *c, int rows, str
 	size_t one = n * 2 * (size_t)c->expert_width;
 	size_t shared = (size_t)min_int(rows, SHARED_ROWS) * 2 * (size_t)c->shared_width;
 
-	/* Any one expert may be chosen by all rows; twice that lets a window hold many experts. */
 	w->rows = rows;
-	w->out_rows = 2 * rows > EXPERTS_OPEN ? 2 * rows : EXPERTS_OPEN;
 	w->x = arena_take(a, n * hidden, sizeof(float));
 	w->logits = arena_take(a, n * experts, sizeof(float));
 	w->score = arena_take(a, n * experts, sizeof(float));
 	w->choice = arena_take(a, entries, sizeof(*w->choice));
 	w->start = arena_take(a, experts + 1, sizeof(*w->start));
 	w->row = arena_take(a, entries, sizeof(*w->row));
-	w->weight = arena_take(a, entries, sizeof(*w->weight));
+	w->entry = arena_take(a, entries, sizeof(*w->entry));
 	w->ids = arena_take(a, experts, sizeof(*w->ids));
 	w->gathered = arena_take(a, n * hidden, sizeof(float));
 	w->ffn = arena_take(a, one > shared ? one : shared, sizeof(float));
-	w->out = arena_take(a, (size_t)w->out_rows * hidden, sizeof(float));
-	w->routed = arena_take(a, n * hidden, sizeof(float));
+	w->out = arena_take(a, entries * hidden, sizeof(float));
 	w->shared = arena_take(a, n * hidden, sizeof(float));
 }
 
@@ -85,7 +82,7 @@ static int group_by_expert(const struct model_config *c, struct moe_work *w, int
 	for (size_t i = 0; i < entries; i++) { /* start[e] moves to the end of e's entries ... */
 		int32_t at = w->start[w->choice[i].expert]++;
 		w->row[at] = (int32_t)(i / (size_t)c->topk);
-		w->weight[at] = w->choice[i].weight;
+		w->entry[i] = at;
 	}
 	memmove(w->start + 1, w->start, (size_t)c->experts * sizeof(*w->start)); /* ... and back */
 	w->start[0] = 0;
@@ -100,97 +97,64 @@ static void run_shared(const struct compute *cp, const struct model_config *c,
 		    min_int(m - i, SHARED_ROWS), w->ffn, w->shared + (size_t)i * (size_t)c->hidden);
 }
 
-static int rows_of(const struct moe_work *w, int expert)
-{
-	return w->start[expert + 1] - w->start[expert];
-}
-
+/* Into the expert's own rows of w->out. */
 static void run_expert(const struct compute *cp, const struct model_config *c,
-		       const struct expert *e, struct moe_work *w, float *out)
+		       const struct expert *e, struct moe_work *w)
 {
-	const int32_t *row = w->row + w->start[e->id];
+	int first = w->start[e->id], n = w->start[e->id + 1] - first;
 	size_t hidden = (size_t)c->hidden;
-	int n = rows_of(w, e->id);
 
 	for (int i = 0; i < n; i++)
-		memcpy(w->gathered + (size_t)i * hidden, w->x + (size_t)row[i] * hidden,
+		memcpy(w->gathered + (size_t)i * hidden, w->x + (size_t)w->row[first + i] * hidden,
 		       hidden * sizeof(float));
-	ffn(cp, &e->gate, &e->up, &e->down, w->gathered, n, w->ffn, out);
+	ffn(cp, &e->gate, &e->up, &e->down, w->gathered, n, w->ffn,
+	    w->out + (size_t)first * hidden);
 }
 
-/* What one expert gave, to be added to the rows that chose it. */
-struct addition {
-	int hidden;
-	const int32_t *row;
-	const float *weight, *out;
-	float *to;
-};
-
-static void add_row(void *arg, int i, int thread)
+/* In any order: as they arrive. */
+static int run_experts(const struct compute *cp, const struct model_config *c,
+		       struct experts *experts, struct moe_work *w, int n, char *why)
 {
-	const struct addition *a = arg;
-
-	(void)thread;
-	kernel()->axpy(a->to + (size_t)a->row[i] * (size_t)a->hidden, a->weight[i],
-		       a->out + (size_t)i * (size_t)a->hidden, a->hidden);
-}
-
-/* Adds what one window gave, expert by expert in ascending order. Rows of one expert are different
- * ones, so they may be added side by side. */
-static void add_window(const struct compute *cp, const struct model_config *c, struct moe_work *w,
-		       const int32_t *ids, int n)
-{
-	const float *out = w->out;
-
 	for (int i = 0; i < n; i++) {
-		int first = w->start[ids[i]], rows = rows_of(w, ids[i]);
-		struct addition a = { c->hidden, w->row + first, w->weight + first, out,
-				      w->routed };
-		compute_run(cp, (double)rows * c->hidden, rows, add_row, &a);
-		out += (size_t)rows * (size_t)c->hidden;
-	}
-}
-
-/* How many of the n experts make the next window: as many as may be open, if their rows fit. */
-static int window_size(const struct moe_work *w, const int32_t *ids, int n)
-{
-	int rows = 0, count = 0;
-
-	while (count < n && count < EXPERTS_OPEN && rows + rows_of(w, ids[count]) <= w->out_rows)
-		rows += rows_of(w, ids[count++]);
-	return count;
-}
-
-static float *place_in_window(const struct moe_work *w, const struct model_config *c,
-			      const int32_t *ids, int id)
-{
-	size_t rows = 0;
-
-	for (; *ids != id; ids++)
-		rows += (size_t)rows_of(w, *ids);
-	return w->out + rows * (size_t)c->hidden;
-}
-
-/* The experts ids[from .. to) of those asked for. */
-static int run_window(const struct compute *cp, const struct model_config *c,
-		      struct experts *experts, struct moe_work *w, int from, int to, char *why)
-{
-	for (int i = from; i < to; i++) {
 		struct expert *e;
-		int r = experts_next(experts, to, &e, why);
+		int r = experts_next(experts, &e, why);
 		if (r)
 			return r;
-		run_expert(cp, c, e, w, place_in_window(w, c, w->ids + from, e->id));
+		run_expert(cp, c, e, w);
 		experts_done(experts, e);
 	}
-	add_window(cp, c, w, w->ids + from, to - from);
 	return 0;
+}
+
+struct sum {
+	const struct compute *compute;
+	const struct model_config *config;
+	const struct moe_work *work;
+	bool shared;
+	float *h;
+};
+
+/* The experts of a row in ascending order, which is that of its choices; the shared one last. */
+static void add_row(void *arg, int i, int thread)
+{
+	const struct sum *s = arg;
+	const struct moe_work *w = s->work;
+	size_t row = (size_t)i, hidden = (size_t)s->config->hidden, topk = (size_t)s->config->topk;
+	float *routed = compute_rows(s->compute, thread), *h = s->h + row * hidden;
+
+	memset(routed, 0, hidden * sizeof(float));
+	for (size_t k = row * topk; k < (row + 1) * topk; k++)
+		kernel()->axpy(routed, w->choice[k].weight, w->out + (size_t)w->entry[k] * hidden,
+			       s->config->hidden);
+	for (size_t k = 0; k < hidden; k++)
+		h[k] += s->shared ? routed[k] + w->shared[row * hidden + k] : routed[k];
 }
 
 int moe(const struct compute *cp, const struct model_config *c, const struct layer_weights *l,
 	int layer, struct experts *experts, struct moe_work *w, float *h, int m, char *why)
 {
-	size_t hidden = (size_t)c->hidden, all = (size_t)m * hidden;
+	struct sum sum = { cp, c, w, l->ffn.width != 0, h };
+	size_t hidden = (size_t)c->hidden;
 
 	for (int i = 0; i < m; i++)
 		rms_norm(w->x + (size_t)i * hidden, h + (size_t)i * hidden, l->ffn_norm, c->hidden,
@@ -199,15 +163,8 @@ int moe(const struct compute *cp, const struct model_config *c, const struct lay
 	int chosen = group_by_expert(c, w, m);
 	experts_ask(experts, layer, w->ids, chosen);
 	run_shared(cp, c, &l->ffn, w, m);
-	memset(w->routed, 0, all * sizeof(float));
-	for (int from = 0; from < chosen;) {
-		int to = from + window_size(w, w->ids + from, chosen - from);
-		int r = run_window(cp, c, experts, w, from, to, why);
-		if (r)
-			return r;
-		from = to;
-	}
-	for (size_t i = 0; i < all; i++)
-		h[i] += l->ffn.width ? w->routed[i] + w->shared[i] : w->routed[i];
-	return 0;
+	int r = run_experts(cp, c, experts, w, chosen, why);
+	if (!r)
+		compute_run(cp, (double)m * c->hidden * c->topk, m, add_row, &sum);
+	return r;
 }

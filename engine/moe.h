@@ -2,10 +2,11 @@
  *
  * A layer of experts: router, chosen experts, shared expert, and their sum.
  *
- * Each expert is opened once for all rows that chose it. The shared expert is computed while the
- * first ones come; each is computed as it arrives, into rows of its own; the sum is taken in
- * ascending order of experts, the shared one last. So what arrives when changes no bit, nor does
- * how a prompt is cut.
+ * Each expert is opened once for all rows that chose it. All of them are asked for at once. The
+ * shared expert is computed while the first ones come; each is computed as it arrives, into rows of
+ * its own; when the last one is done, each row adds its experts in ascending order, the shared one
+ * last. So what arrives when changes no bit, nor does how a prompt is cut; and no expert waits for
+ * another one, which keeps the drive busy, at the price of topk rows of output for each row.
  */
 #ifndef ENGINE_MOE_H
 #define ENGINE_MOE_H
@@ -17,19 +18,19 @@
 #include "engine/weights.h"
 
 struct moe_work {
-	int rows, out_rows;
+	int rows;
 	float *x;              /* [rows][hidden], normed input */
 	float *logits, *score; /* [rows][experts] */
 	struct choice *choice; /* [rows][topk] */
 	/* Entries start[e] .. start[e + 1] are the rows that chose expert e. */
-	int32_t *start;         /* [experts + 1] */
-	int32_t *row;           /* [rows * topk] */
-	float *weight;          /* [rows * topk] */
-	int32_t *ids;           /* [experts], those that anyone chose, ascending */
-	float *gathered;        /* [rows][hidden], input of one expert */
-	float *ffn;             /* activations of one expert, or of a block of the shared one */
-	float *out;             /* [out_rows][hidden], what the experts of one window gave */
-	float *routed, *shared; /* [rows][hidden] */
+	int32_t *start;  /* [experts + 1] */
+	int32_t *row;    /* [rows * topk], of each entry */
+	int32_t *entry;  /* [rows][topk], of each choice */
+	int32_t *ids;    /* [experts], those that anyone chose, ascending */
+	float *gathered; /* [rows][hidden], input of one expert */
+	float *ffn;      /* activations of one expert, or of a block of the shared one */
+	float *out;      /* [rows * topk][hidden], what the experts gave, an entry a row */
+	float *shared;   /* [rows][hidden] */
 };
 
 /* Takes the arrays for chunks of up to `rows` rows. */
