@@ -17,6 +17,7 @@ static void project(const struct compute *cp, const struct model_config *c,
 	const struct attention_weights *a = &l->attention;
 	size_t hidden = (size_t)c->hidden, q_lora = (size_t)c->q_lora, width = (size_t)kv->width;
 	size_t q_dim = (size_t)c->nope + (size_t)c->rope, q_width = (size_t)c->heads * q_dim;
+	const struct matmul both[] = { { &a->q_a, w->qr, q_lora }, { &a->kv_a, w->kv, width } };
 
 	for (int i = 0; i < t->m; i++) {
 		rms_norm(w->x + (size_t)i * hidden, h + (size_t)i * hidden, l->attention_norm,
@@ -24,12 +25,11 @@ static void project(const struct compute *cp, const struct model_config *c,
 		rope_angles(w->angles + (size_t)i * (size_t)c->rope, c->rope, c->rope_theta,
 			    t->position + i);
 	}
-	matmul(cp, &a->q_a, w->x, hidden, t->m, w->qr, q_lora);
+	matmuls(cp, both, 2, w->x, hidden, t->m);
 	for (int i = 0; i < t->m; i++)
 		rms_norm(w->qr + (size_t)i * q_lora, w->qr + (size_t)i * q_lora, a->q_norm,
 			 c->q_lora, c->norm_eps);
 	matmul(cp, &a->q_b, w->qr, q_lora, t->m, w->q, q_width);
-	matmul(cp, &a->kv_a, w->x, hidden, t->m, w->kv, width);
 	for (int i = 0; i < t->m; i++) {
 		float *row = w->kv + (size_t)i * width,
 		      *cs = w->angles + (size_t)i * (size_t)c->rope;

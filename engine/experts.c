@@ -364,6 +364,36 @@ static struct slot *wait_for_one(struct experts *x)
 	return s;
 }
 
+/* Lock held. */
+static void hand_out(struct experts *x, struct slot *s)
+{
+	s->state = SLOT_OUT;
+	x->stats.opened += s->err == 0;
+	x->stats.bytes += s->err ? 0 : s->bytes;
+}
+
+struct expert *experts_another(struct experts *x)
+{
+	struct slot *s;
+
+	pthread_mutex_lock(&x->lock);
+	while (!(s = first_arrived(x)) && x->quick == STREAK) {
+		struct list *l = openable(x);
+		if (l)
+			open_next(x, l);
+		else if (x->opening)
+			pthread_cond_wait(&x->arrived, &x->lock);
+		else
+			break;
+	}
+	if (s && s->err) /* experts_next() tells */
+		s = NULL;
+	if (s)
+		hand_out(x, s);
+	pthread_mutex_unlock(&x->lock);
+	return s ? &s->expert : NULL;
+}
+
 int experts_next(struct experts *x, struct expert **out, char *why)
 {
 	struct slot *s;
@@ -372,9 +402,7 @@ int experts_next(struct experts *x, struct expert **out, char *why)
 	s = first_arrived(x);
 	if (!s)
 		s = wait_for_one(x);
-	s->state = SLOT_OUT;
-	x->stats.opened += s->err == 0;
-	x->stats.bytes += s->err ? 0 : s->bytes;
+	hand_out(x, s);
 	pthread_mutex_unlock(&x->lock);
 	*out = &s->expert;
 	if (!s->err)

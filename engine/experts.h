@@ -29,6 +29,7 @@
 #include "engine/mount.h"
 
 #define EXPERTS_OPEN  16
+#define EXPERTS_BATCH 8 /* that are computed together at most: meanwhile the others can open */
 #define EXPERTS_READY 4
 
 struct expert {
@@ -58,6 +59,9 @@ void experts_ask(struct experts *x, int layer, const int32_t *ids, int n);
 /* The next one that is there. On an error (negative errno, and the sentence) all that was asked for
  * is let go of. */
 int experts_next(struct experts *x, struct expert **out, char *why);
+/* Another one that is there, or will be in next to no time; NULL if one would have to be waited for,
+ * or all have been handed out. */
+struct expert *experts_another(struct experts *x);
 void experts_done(struct experts *x, struct expert *e);
 
 /* True if nothing is on its way any more: all that was asked for has arrived. */

@@ -51,7 +51,7 @@ static void lay_out(struct forward *f, const struct model_config *c, int ctx, in
 
 	f->h = arena_take(a, (size_t)chunk * hidden, sizeof(float));
 	f->logit_x = arena_take(a, FORWARD_LOGIT_ROWS * hidden, sizeof(float));
-	f->dense_work = arena_take(a, rows * 2 * (size_t)c->dense_width, sizeof(float));
+	ffn_lay_out(&f->dense, (int)rows, 1, c->hidden, c->dense_width, a);
 	f->dense_out = arena_take(a, rows * hidden, sizeof(float));
 	lay_out_attention(&f->attention, c, ctx, (int)rows, threads, a);
 	f->sets.topk = c->index_topk;
@@ -102,11 +102,15 @@ static void dense_layer(struct forward *f, const struct layer_weights *l, float 
 	const struct model_config *c = f->config;
 	size_t hidden = (size_t)c->hidden;
 	float *x = f->attention.x;
+	const struct ffn_task task = { .matrix = { &l->ffn.gate, &l->ffn.up, &l->ffn.down },
+				       .x = x,
+				       .n = m,
+				       .y = f->dense_out };
 
 	for (int i = 0; i < m; i++)
 		rms_norm(x + (size_t)i * hidden, h + (size_t)i * hidden, l->ffn_norm, c->hidden,
 			 c->norm_eps);
-	ffn(f->compute, &l->ffn.gate, &l->ffn.up, &l->ffn.down, x, m, f->dense_work, f->dense_out);
+	ffn_run(f->compute, &task, 1, &f->dense);
 	for (size_t i = 0; i < (size_t)m * hidden; i++)
 		h[i] += f->dense_out[i];
 }

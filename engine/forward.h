@@ -20,11 +20,11 @@ struct forward {
 	struct experts *experts;
 	/* Owned. */
 	struct kvcache kv;
-	int ctx, chunk;    /* positions; rows of a chunk */
-	float *h;          /* [chunk][hidden] */
-	float *logit_x;    /* [FORWARD_LOGIT_ROWS][hidden] */
-	float *dense_work; /* activations of a dense layer */
-	float *dense_out;  /* [ATTENTION_ROWS][hidden] */
+	int ctx, chunk; /* positions; rows of a chunk */
+	float *h;       /* [chunk][hidden] */
+	float *logit_x; /* [FORWARD_LOGIT_ROWS][hidden] */
+	struct ffn_work dense;
+	float *dense_out; /* [ATTENTION_ROWS][hidden] */
 	struct attention_work attention;
 	struct index_sets sets;
 	struct moe_work moe;

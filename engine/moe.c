@@ -9,20 +9,10 @@
 #include "engine/ffn.h"
 #include "engine/norm.h"
 
-/* The shared expert takes this many rows at a time, which bounds its activations. */
-#define SHARED_ROWS 64
-
-static int min_int(int a, int b)
-{
-	return a < b ? a : b;
-}
-
 void moe_lay_out(struct moe_work *w, const struct model_config *c, int rows, struct arena *a)
 {
 	size_t n = (size_t)rows, hidden = (size_t)c->hidden, experts = (size_t)c->experts;
 	size_t entries = n * (size_t)c->topk;
-	size_t one = n * 2 * (size_t)c->expert_width;
-	size_t shared = (size_t)min_int(rows, SHARED_ROWS) * 2 * (size_t)c->shared_width;
 
 	w->rows = rows;
 	w->x = arena_take(a, n * hidden, sizeof(float));
@@ -33,8 +23,9 @@ void moe_lay_out(struct moe_work *w, const struct model_config *c, int rows, str
 	w->row = arena_take(a, entries, sizeof(*w->row));
 	w->entry = arena_take(a, entries, sizeof(*w->entry));
 	w->ids = arena_take(a, experts, sizeof(*w->ids));
-	w->gathered = arena_take(a, n * hidden, sizeof(float));
-	w->ffn = arena_take(a, one > shared ? one : shared, sizeof(float));
+	/* Any one expert may be chosen by all rows; small ones are computed together. */
+	ffn_lay_out(&w->ffn, rows > EXPERTS_BATCH ? rows : EXPERTS_BATCH, EXPERTS_BATCH, c->hidden,
+		    c->expert_width > c->shared_width ? c->expert_width : c->shared_width, a);
 	w->out = arena_take(a, entries * hidden, sizeof(float));
 	w->shared = arena_take(a, n * hidden, sizeof(float));
 }
@@ -89,39 +80,58 @@ static int group_by_expert(const struct model_config *c, struct moe_work *w, int
 	return chosen;
 }
 
-static void run_shared(const struct compute *cp, const struct model_config *c,
-		       const struct ffn_weights *f, struct moe_work *w, int m)
+static void run_shared(const struct compute *cp, const struct ffn_weights *f, struct moe_work *w,
+		       int m)
 {
-	for (int i = 0; f->width && i < m; i += SHARED_ROWS)
-		ffn(cp, &f->gate, &f->up, &f->down, w->x + (size_t)i * (size_t)c->hidden,
-		    min_int(m - i, SHARED_ROWS), w->ffn, w->shared + (size_t)i * (size_t)c->hidden);
+	const struct ffn_task t = {
+		.matrix = { &f->gate, &f->up, &f->down }, .x = w->x, .n = m, .y = w->shared
+	};
+
+	if (f->width)
+		ffn_run(cp, &t, 1, &w->ffn);
 }
 
-/* Into the expert's own rows of w->out. */
-static void run_expert(const struct compute *cp, const struct model_config *c,
-		       const struct expert *e, struct moe_work *w)
+static int rows_of(const struct moe_work *w, const struct expert *e)
 {
-	int first = w->start[e->id], n = w->start[e->id + 1] - first;
-	size_t hidden = (size_t)c->hidden;
-
-	for (int i = 0; i < n; i++)
-		memcpy(w->gathered + (size_t)i * hidden, w->x + (size_t)w->row[first + i] * hidden,
-		       hidden * sizeof(float));
-	ffn(cp, &e->gate, &e->up, &e->down, w->gathered, n, w->ffn,
-	    w->out + (size_t)first * hidden);
+	return w->start[e->id + 1] - w->start[e->id];
 }
 
-/* In any order: as they arrive. */
+/* Into each expert's own rows of w->out. */
+static void run_batch(const struct compute *cp, const struct model_config *c,
+		      struct expert *const *e, int n, struct moe_work *w)
+{
+	struct ffn_task task[EXPERTS_BATCH];
+
+	for (int i = 0; i < n; i++) {
+		int first = w->start[e[i]->id];
+		task[i] = (struct ffn_task){ .matrix = { &e[i]->gate, &e[i]->up, &e[i]->down },
+					     .x = w->x,
+					     .row = w->row + first,
+					     .n = rows_of(w, e[i]),
+					     .y = w->out + (size_t)first * (size_t)c->hidden };
+	}
+	ffn_run(cp, task, n, &w->ffn);
+}
+
+/* The n experts asked for in any order: as they arrive, those that are there together. */
 static int run_experts(const struct compute *cp, const struct model_config *c,
 		       struct experts *experts, struct moe_work *w, int n, char *why)
 {
-	for (int i = 0; i < n; i++) {
-		struct expert *e;
-		int r = experts_next(experts, &e, why);
+	struct expert *batch[EXPERTS_BATCH], *next = NULL;
+
+	for (int done = 0, count; done < n; done += count) {
+		int rows = 0, r = next ? 0 : experts_next(experts, &next, why);
 		if (r)
 			return r;
-		run_expert(cp, c, e, w);
-		experts_done(experts, e);
+		for (count = 0;
+		     next && count < EXPERTS_BATCH && rows + rows_of(w, next) <= w->ffn.rows;) {
+			rows += rows_of(w, next);
+			batch[count++] = next;
+			next = done + count < n ? experts_another(experts) : NULL;
+		}
+		run_batch(cp, c, batch, count, w);
+		for (int i = 0; i < count; i++)
+			experts_done(experts, batch[i]);
 	}
 	return 0;
 }
@@ -162,7 +172,7 @@ int moe(const struct compute *cp, const struct model_config *c, const struct lay
 	route(cp, c, l, w, m);
 	int chosen = group_by_expert(c, w, m);
 	experts_ask(experts, layer, w->ids, chosen);
-	run_shared(cp, c, &l->ffn, w, m);
+	run_shared(cp, &l->ffn, w, m);
 	int r = run_experts(cp, c, experts, w, chosen, why);
 	if (!r)
 		compute_run(cp, (double)m * c->hidden * c->topk, m, add_row, &sum);

@@ -14,6 +14,7 @@
 #include "engine/arena.h"
 #include "engine/compute.h"
 #include "engine/experts.h"
+#include "engine/ffn.h"
 #include "engine/router.h"
 #include "engine/weights.h"
 
@@ -23,14 +24,13 @@ struct moe_work {
 	float *logits, *score; /* [rows][experts] */
 	struct choice *choice; /* [rows][topk] */
 	/* Entries start[e] .. start[e + 1] are the rows that chose expert e. */
-	int32_t *start;  /* [experts + 1] */
-	int32_t *row;    /* [rows * topk], of each entry */
-	int32_t *entry;  /* [rows][topk], of each choice */
-	int32_t *ids;    /* [experts], those that anyone chose, ascending */
-	float *gathered; /* [rows][hidden], input of one expert */
-	float *ffn;      /* activations of one expert, or of a block of the shared one */
-	float *out;      /* [rows * topk][hidden], what the experts gave, an entry a row */
-	float *shared;   /* [rows][hidden] */
+	int32_t *start;      /* [experts + 1] */
+	int32_t *row;        /* [rows * topk], of each entry */
+	int32_t *entry;      /* [rows][topk], of each choice */
+	int32_t *ids;        /* [experts], those that anyone chose, ascending */
+	struct ffn_work ffn; /* of experts that are computed together, or of the shared one */
+	float *out;          /* [rows * topk][hidden], what the experts gave, an entry a row */
+	float *shared;       /* [rows][hidden] */
 };
 
 /* Takes the arrays for chunks of up to `rows` rows. */
