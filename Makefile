@@ -136,10 +136,10 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(TOOL_PARTS) $(LIBS)
 	@mkdir -p $(@D)
 	$(call link,$^,$(call pkglibs,$(PKGS_expertfs) $(PKGS_engine) $(PKGS_expertctl) $(PKGS_test)) -lm)
 
-$(BUILD)/tests/%: $(BUILD)/obj/tests/e2e/%.o $(STORE_LIB)
+$(BUILD)/tests/%: $(BUILD)/obj/tests/e2e/%.o $(STORE_LIB) $(ENGINE_LIB)
 	$(call say,LINK)
 	@mkdir -p $(@D)
-	$(call link,$^,$(call pkglibs,$(PKGS_expertfs)) -lm)
+	$(call link,$^,$(call pkglibs,$(PKGS_expertfs) $(PKGS_engine)) -lm)
 
 $(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/storage/%.o
 	$(call say,LINK)

@@ -93,6 +93,7 @@ int client_load(struct client *c, const struct common_options *o, int ctx, bool 
 						.chunk = o->chunk,
 						.kv = o->kv,
 						.float_activations = o->float_activations,
+						.draft = o->draft,
 						.progress = &c->status.progress };
 	struct engine_memory m;
 	int r = engine_memory(c->file, &options, &m, why);

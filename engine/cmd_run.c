@@ -33,18 +33,30 @@ static const char help[] =
 	"(default 1)\n"
 	"  --top-k K       draw from the K most likely tokens (default 0: all)\n"
 	"  --seed S        seed of the draws (default: one is drawn and reported)\n"
+	"  --draft D       guess D tokens ahead with the model's MTP layer, up to 15, and check "
+	"them at once; changes no\n"
+	"                  token. auto (default): as many as are measured to be faster; off: none\n"
 	"  --json          print one JSON object instead of the text\n"
 	"  --logits        with --json: the logits after the prompt\n"
 	"  -q, --quiet     no words on memory and speed\n";
 
-enum { OPT_PROMPT_IDS = OPT_OWN, OPT_TEMP, OPT_TOP_P, OPT_TOP_K, OPT_SEED, OPT_JSON, OPT_LOGITS };
+enum {
+	OPT_PROMPT_IDS = OPT_OWN,
+	OPT_TEMP,
+	OPT_TOP_P,
+	OPT_TOP_K,
+	OPT_SEED,
+	OPT_DRAFT,
+	OPT_JSON,
+	OPT_LOGITS
+};
 
 struct run {
 	/* Options. */
 	const char *mount, *text, *file, *ids_text;
 	struct common_options common;
 	struct sampler_options sampling;
-	int n;
+	int n, draft; /* draft: DRAFT_AUTO, or how many */
 	bool seed_given, json, logits, quiet;
 	/* State. */
 	struct client client;
@@ -54,6 +66,18 @@ struct run {
 	char *out; /* the text made so far, raw bytes */
 	size_t out_bytes, out_room;
 };
+
+static int parse_draft(const char *text, int *out)
+{
+	int64_t v = strcmp(text, "auto") == 0 ? DRAFT_AUTO : 0;
+	int status = 0;
+
+	if (!v && strcmp(text, "off") != 0)
+		status = option_int("--draft, if it is neither auto nor off,", text, 1,
+				    ENGINE_DRAFT_MAX, &v);
+	*out = (int)v;
+	return status;
+}
 
 static int parse_option(struct run *r, int code, const char *text, char **argv)
 {
@@ -91,6 +115,8 @@ static int parse_option(struct run *r, int code, const char *text, char **argv)
 		r->sampling.seed = (uint64_t)v;
 		r->seed_given = true;
 		return status;
+	case OPT_DRAFT:
+		return parse_draft(text, &r->draft);
 	case OPT_JSON:
 		r->json = true;
 		return 0;
@@ -114,6 +140,7 @@ static int parse(struct run *r, int argc, char **argv)
 						 { "top-p", required_argument, NULL, OPT_TOP_P },
 						 { "top-k", required_argument, NULL, OPT_TOP_K },
 						 { "seed", required_argument, NULL, OPT_SEED },
+						 { "draft", required_argument, NULL, OPT_DRAFT },
 						 { "json", no_argument, NULL, OPT_JSON },
 						 { "logits", no_argument, NULL, OPT_LOGITS },
 						 { "quiet", no_argument, NULL, 'q' },
@@ -177,6 +204,19 @@ static int choose_ctx(const struct run *r, int *ctx, char *why)
 		return fail(why, ERANGE, "the prompt has %zu tokens, but the context holds %d%s",
 			    r->prompt_n, *ctx,
 			    *ctx == max ? ", as many as the model can" : " (--ctx)");
+	return 0;
+}
+
+/* Most guesses at once, for the engine. Without an MTP layer there is nothing to choose from: auto
+ * is off then, and the report says why. */
+static int choose_draft(struct run *r, char *why)
+{
+	bool can = engine_can_draft(r->client.file);
+
+	if (r->draft > 0 && !can)
+		return fail(why, EINVAL, "%s has no MTP layer to guess tokens with (--draft)",
+			    r->mount);
+	r->common.draft = r->draft == DRAFT_AUTO ? (can ? DRAFT_AUTO_MOST : 0) : r->draft;
 	return 0;
 }
 
@@ -291,6 +331,7 @@ static int report(struct run *r, struct generation *g, const struct mount_stats 
 		.text = r->out ? r->out : "",
 		.text_bytes = r->out_bytes,
 		.vocab = r->client.file->config.vocab,
+		.can_draft = engine_can_draft(r->client.file),
 	};
 	int err = 0;
 
@@ -315,6 +356,8 @@ static int run(struct run *r, char *why)
 	if (!err)
 		err = choose_ctx(r, &ctx, why);
 	if (!err)
+		err = choose_draft(r, why);
+	if (!err)
 		err = client_load(&r->client, &r->common, ctx, r->quiet || r->json, why);
 	if (!err)
 		err = new_sampler(r, &sampler, why);
@@ -327,6 +370,8 @@ static int run(struct run *r, char *why)
 					.eos = r->client.file->eos,
 					.eos_n = r->client.file->eos_count,
 					.want_logits = r->logits,
+					.draft = r->draft,
+					.draft_max = r->common.draft,
 					.token = on_token,
 					.arg = r };
 		err = generate(r->client.engine, sampler, r->client.file->config.vocab, &g, why);
@@ -341,7 +386,7 @@ static int run(struct run *r, char *why)
 
 int cmd_run(int argc, char **argv)
 {
-	struct run r = { .n = 256, .sampling = { .top_p = 1 } };
+	struct run r = { .n = 256, .draft = DRAFT_AUTO, .sampling = { .top_p = 1 } };
 	char why[WHY_MAX] = "";
 
 	int status = parse(&r, argc, argv);

@@ -334,6 +334,8 @@ int config_read(const json_t *config, const char *where, struct model_config *c,
 		r = read_sparse(&in, c, why);
 	if (!r)
 		r = read_full(&in, c, why);
+	for (int i = c->layers; i < c->layers + c->extra_layers && !r; i++)
+		c->sparse[i] = c->full[i] = true;
 	if (!r)
 		r = in_bool(&in, "tie_word_embeddings", false, &c->tied, why);
 	if (!r)

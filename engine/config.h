@@ -52,12 +52,12 @@ struct model_config {
 	enum router_scoring scoring;
 	bool norm_topk;
 	float routed_scale;
-	/* Per layer */
+	/* Per layer, the extra ones included: those have experts and an indexer each */
 	bool sparse[MODEL_MAX_LAYERS]; /* experts, else a dense feed-forward */
 	bool full[MODEL_MAX_LAYERS];   /* has its own indexer, else uses the set of the nearest full
 					  layer before */
-	int extra_layers; /* MTP layers behind the last one, in the store but not in the forward
-			     pass */
+	int extra_layers; /* MTP layers behind the last one, no part of the forward pass. A store
+			     may lack them all the same (mtp.h) */
 };
 
 /* config: the object as it stands in model.json; where: begins the sentences. 0 or -EINVAL. */

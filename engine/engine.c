@@ -16,6 +16,7 @@
 #include "engine/fail.h"
 #include "engine/forward.h"
 #include "engine/machine.h"
+#include "engine/mtp.h"
 
 struct engine {
 	const struct modelfile *file;
@@ -26,11 +27,13 @@ struct engine {
 	struct compute compute;
 	struct experts *experts;
 	struct forward forward;
-	float *rows;   /* [FORWARD_LOGIT_ROWS][vocab], for engine_feed_rows(); NULL until then */
-	int32_t *ids;  /* of the first INDEX_REFERENCE_LENGTH positions, for tied rows */
-	int tied_from; /* rows from here on depend on the length of the sequence; INT_MAX: none */
+	struct mtp mtp; /* if options.draft */
+	float *rows;    /* [FORWARD_LOGIT_ROWS][vocab]; NULL until needed */
+	int32_t *ids;   /* of the first INDEX_REFERENCE_LENGTH positions, for tied rows */
+	int tied_from;  /* rows from here on depend on the length of the sequence; INT_MAX: none */
 	int position;
-	int last; /* row of the last token in the last chunk; -1: nothing fed */
+	int last;   /* row of the last token in the last chunk; -1: nothing fed */
+	int drafts; /* rows that the last engine_feed_drafts() left in the context */
 };
 
 static int complete(const struct modelfile *file, const struct engine_options *in,
@@ -47,7 +50,26 @@ static int complete(const struct modelfile *file, const struct engine_options *i
 		o->chunk = ENGINE_CHUNK;
 	if (o->chunk > o->ctx)
 		o->chunk = o->ctx;
+	if (o->draft < 0 || o->draft > ENGINE_DRAFT_MAX)
+		return fail(why, ERANGE, "%d tokens to guess at once are not between 0 and %d",
+			    o->draft, ENGINE_DRAFT_MAX);
+	if (o->draft && !engine_can_draft(file))
+		return fail(why, EINVAL, "%s has no MTP layer to guess tokens with", file->dir);
 	return 0;
+}
+
+/* Rows that there must be room for: a chunk, and what engine_feed_drafts() takes at once. */
+static int most_rows(const struct engine_options *o)
+{
+	int rows = o->chunk > o->draft + 1 ? o->chunk : o->draft + 1;
+
+	return rows < o->ctx ? rows : o->ctx;
+}
+
+/* Of the cache: the MTP layer's are behind those of the others. */
+static int cache_layers(const struct modelfile *file, const struct engine_options *o)
+{
+	return file->config.layers + (o->draft ? 1 : 0);
 }
 
 static void count_memory(const struct modelfile *file, const struct engine_options *o,
@@ -55,14 +77,17 @@ static void count_memory(const struct modelfile *file, const struct engine_optio
 {
 	const struct model_config *c = &file->config;
 	struct memory_room room = machine_memory();
-	size_t forward = forward_bytes(c, o->ctx, o->chunk, o->threads);
+	size_t forward = forward_bytes(c, o->ctx, most_rows(o), o->threads);
 
 	out->dense = file->dense_bytes;
-	out->kv = kvcache_bytes(c, o->ctx, o->kv);
+	out->kv = kvcache_bytes(c, cache_layers(file, o), o->ctx, o->kv);
 	out->buffers = compute_bytes(o->threads, weights_max_cols(c)) + experts_bytes(file, mode) +
 		       (size_t)c->vocab * sizeof(float);
 	/* What no machine has (SIZE_MAX) must not wrap round. */
 	out->buffers = forward > SIZE_MAX / 4 ? SIZE_MAX / 4 : out->buffers + forward;
+	if (o->draft) /* its own, and engine.rows */
+		out->buffers += mtp_bytes(c, most_rows(o)) +
+				FORWARD_LOGIT_ROWS * (size_t)c->vocab * sizeof(float);
 	out->total = out->dense + out->kv + out->buffers;
 	out->available = room.bytes;
 	out->limit = room.limit;
@@ -136,7 +161,7 @@ static int load(struct engine *e, char *why)
 	if (!r)
 		r = dense_open(&e->dense, e->file, e->mode, o->progress, why);
 	if (!r)
-		r = weights_bind(&e->weights, &e->dense, why);
+		r = weights_bind(&e->weights, &e->dense, o->draft > 0, why);
 	if (!r)
 		r = compute_init(&e->compute, o->threads, weights_max_cols(&e->file->config), why);
 	if (!r)
@@ -148,7 +173,8 @@ static int load(struct engine *e, char *why)
 	e->forward.weights = &e->weights;
 	e->forward.compute = &e->compute;
 	e->forward.experts = e->experts;
-	return forward_init(&e->forward, o->ctx, o->chunk, o->kv, why);
+	r = forward_init(&e->forward, cache_layers(e->file, o), o->ctx, most_rows(o), o->kv, why);
+	return r || !o->draft ? r : mtp_init(&e->mtp, &e->forward, why);
 }
 
 int engine_open(const struct modelfile *file, const struct engine_options *o, struct engine **out,
@@ -179,6 +205,7 @@ void engine_close(struct engine *e)
 {
 	if (!e)
 		return;
+	mtp_free(&e->mtp);
 	forward_free(&e->forward);
 	experts_stop(e->experts);
 	compute_free(&e->compute);
@@ -214,20 +241,26 @@ void engine_reset(struct engine *e)
 	e->position = 0;
 	e->tied_from = INT_MAX;
 	e->last = -1;
+	mtp_cut(&e->mtp, 0);
 }
 
-static int check_tokens(const struct engine *e, const int32_t *ids, int n, char *why)
+static int check_ids(const struct engine *e, const int32_t *ids, int n, char *why)
 {
 	int vocab = e->file->config.vocab;
 
-	if (n < 1 || n > e->options.ctx - e->position)
-		return fail(why, ERANGE, "%d tokens do not fit: the context holds %d and has %d", n,
-			    e->options.ctx, e->position);
 	for (int i = 0; i < n; i++)
 		if (ids[i] < 0 || ids[i] >= vocab)
 			return fail(why, EINVAL, "token %d is not in the vocabulary of %d", ids[i],
 				    vocab);
 	return 0;
+}
+
+static int check_tokens(const struct engine *e, const int32_t *ids, int n, char *why)
+{
+	if (n < 1 || n > e->options.ctx - e->position)
+		return fail(why, ERANGE, "%d tokens do not fit: the context holds %d and has %d", n,
+			    e->options.ctx, e->position);
+	return check_ids(e, ids, n, why);
 }
 
 /* A model that gives NaN or infinity is broken: its argmax would be a wrong token. */
@@ -256,6 +289,18 @@ static int hand_out(struct engine *e, int done, int m, engine_rows_fn *fn, void 
 	return 0;
 }
 
+/* One chunk through the layers. */
+static int run_chunk(struct engine *e, const int32_t *ids, int position, int m,
+		     const struct progress *progress, int done, int n, char *why)
+{
+	int r = forward_run(&e->forward, ids, position, m, progress, done, n, why);
+
+	/* Rows that are computed a second time have been followed before. */
+	return r || !e->options.draft || position < e->position
+		       ? r
+		       : mtp_follow(&e->mtp, ids, position, m, why);
+}
+
 /* Tokens through the layers, chunk by chunk. fn may be NULL. */
 static int run(struct engine *e, const int32_t *ids, int position, int n, engine_rows_fn *fn,
 	       void *arg, char *why)
@@ -266,8 +311,7 @@ static int run(struct engine *e, const int32_t *ids, int position, int n, engine
 
 	for (int done = 0; done < n && !r; done += m) {
 		m = n - done < e->options.chunk ? n - done : e->options.chunk;
-		r = forward_run(&e->forward, ids + done, position + done, m, progress, done, n,
-				why);
+		r = run_chunk(e, ids + done, position + done, m, progress, done, n, why);
 		if (!r && fn)
 			r = hand_out(e, done, m, fn, arg, why);
 	}
@@ -286,6 +330,15 @@ static int run_tied_again(struct engine *e, char *why)
 	return run(e, e->ids + from, from, e->position - from, NULL, NULL, why);
 }
 
+/* The tokens from e->position to length are in the context. */
+static void grow(struct engine *e, const int32_t *ids, int length)
+{
+	for (int i = e->position; i < length && i < INDEX_REFERENCE_LENGTH; i++)
+		e->ids[i] = ids[i - e->position];
+	e->tied_from = e->forward.sets.tied_from;
+	e->position = length;
+}
+
 static int feed(struct engine *e, const int32_t *ids, int n, engine_rows_fn *fn, void *arg,
 		char *why)
 {
@@ -297,13 +350,9 @@ static int feed(struct engine *e, const int32_t *ids, int n, engine_rows_fn *fn,
 	forward_expect(&e->forward, length);
 	r = run_tied_again(e, why);
 	r = r ? r : run(e, ids, e->position, n, fn, arg, why);
-	if (r)
-		return r;
-	for (int i = e->position; i < length && i < INDEX_REFERENCE_LENGTH; i++)
-		e->ids[i] = ids[i - e->position];
-	e->tied_from = length <= INDEX_REFERENCE_LENGTH ? e->forward.sets.tied_from : INT_MAX;
-	e->position = length;
-	return 0;
+	if (!r)
+		grow(e, ids, length);
+	return r;
 }
 
 int engine_feed(struct engine *e, const int32_t *ids, int n, char *why)
@@ -311,16 +360,21 @@ int engine_feed(struct engine *e, const int32_t *ids, int n, char *why)
 	return feed(e, ids, n, NULL, NULL, why);
 }
 
-int engine_feed_rows(struct engine *e, const int32_t *ids, int n, engine_rows_fn *fn, void *arg,
-		     char *why)
+static int make_rows(struct engine *e, char *why)
 {
 	size_t count = FORWARD_LOGIT_ROWS * (size_t)e->file->config.vocab;
 
 	if (!e->rows)
 		e->rows = malloc(count * sizeof(float));
-	if (!e->rows)
-		return fail(why, ENOMEM, "no memory for %zu logits", count);
-	return feed(e, ids, n, fn, arg, why);
+	return e->rows ? 0 : fail(why, ENOMEM, "no memory for %zu logits", count);
+}
+
+int engine_feed_rows(struct engine *e, const int32_t *ids, int n, engine_rows_fn *fn, void *arg,
+		     char *why)
+{
+	int r = make_rows(e, why);
+
+	return r ? r : feed(e, ids, n, fn, arg, why);
 }
 
 int engine_logits(struct engine *e, float *logits, char *why)
@@ -329,6 +383,100 @@ int engine_logits(struct engine *e, float *logits, char *why)
 		return fail(why, EINVAL, "there is no token to continue");
 	forward_logits(&e->forward, e->last, 1, logits);
 	return check_finite(e, logits, (size_t)e->file->config.vocab, why);
+}
+
+bool engine_can_draft(const struct modelfile *file)
+{
+	return weights_have_mtp(file);
+}
+
+/* While rows are tied every further token has them computed anew: there is no checking several at
+ * once then. Only small test models come to that. */
+bool engine_may_draft(const struct engine *e)
+{
+	return e->options.draft && e->last >= 0 && e->tied_from >= e->position;
+}
+
+int engine_prepare_drafts(struct engine *e, char *why)
+{
+	return e->options.draft ? mtp_catch_up(&e->mtp, why) : 0;
+}
+
+int engine_draft(struct engine *e, int32_t token, float *logits, char *why)
+{
+	size_t vocab = (size_t)e->file->config.vocab;
+
+	if (!engine_may_draft(e))
+		return fail(why, EINVAL, "there is nothing to guess a token from");
+	int r = check_ids(e, &token, 1, why);
+	r = r ? r : mtp_guess(&e->mtp, token, logits, why);
+	return r ? r : check_finite(e, logits, vocab, why);
+}
+
+/* How many rows count of the n that were computed as if one by one. Those behind a tied one do not:
+ * it should have been computed anew for them (indexer.h). One without numbers is left to be fed on
+ * its own, as it may never be. */
+static int rows_that_count(const struct engine *e, int n)
+{
+	size_t vocab = (size_t)e->file->config.vocab;
+	int tied = e->forward.sets.tied_from, count = 1;
+
+	while (count < n && e->position + count <= tied &&
+	       !check_finite(e, e->rows + (size_t)count * vocab, vocab, NULL))
+		count++;
+	return count;
+}
+
+static int feed_several(struct engine *e, const int32_t *ids, int n, int *rows, char *why)
+{
+	int r = check_tokens(e, ids, n, why);
+
+	if (r)
+		return r;
+	e->last = -1;
+	forward_expect(&e->forward, INDEX_GROWING);
+	r = run_chunk(e, ids, e->position, n, NULL, 0, n, why);
+	if (r)
+		return r;
+	forward_logits(&e->forward, 0, n, e->rows);
+	r = check_finite(e, e->rows, (size_t)e->file->config.vocab, why);
+	if (r)
+		return r;
+	*rows = rows_that_count(e, n);
+	grow(e, ids, e->position + n);
+	e->drafts = n;
+	engine_keep(e, *rows);
+	return 0;
+}
+
+int engine_feed_drafts(struct engine *e, const int32_t *ids, int n, const float **logits, int *rows,
+		       char *why)
+{
+	int r = n > e->options.draft + 1
+			? fail(why, EINVAL, "%d tokens are too many to be checked at once", n)
+			: make_rows(e, why);
+
+	if (r)
+		return r;
+	*logits = e->rows;
+	if (n > 1 && engine_may_draft(e))
+		return feed_several(e, ids, n, rows, why);
+	r = feed(e, ids, 1, NULL, NULL, why);
+	r = r ? r : engine_logits(e, e->rows, why);
+	if (!r)
+		*rows = e->drafts = 1;
+	return r;
+}
+
+void engine_keep(struct engine *e, int rows)
+{
+	e->position -= e->drafts - rows;
+	if (e->tied_from >= e->position)
+		e->tied_from = INT_MAX;
+	e->last = rows - 1;
+	e->drafts = rows;
+	if (e->options.draft)
+		mtp_cut(&e->mtp, e->position);
 }
 
 void engine_get_stats(struct engine *e, struct engine_stats *out)

@@ -29,6 +29,9 @@
 #include "engine/mount.h"
 #include "engine/progress.h"
 
+/* Tokens that can be checked at once behind the one that is certain, at most. */
+#define ENGINE_DRAFT_MAX 15
+
 /* Rows that go through a layer together by default: the more, the fewer times a long prompt opens
  * each expert; 1,024 take 350 MB of buffers for GLM-5.2. */
 #define ENGINE_CHUNK 1024
@@ -38,7 +41,8 @@ struct engine_options {
 	int ctx;     /* tokens; 1 .. config.max_positions */
 	int chunk;   /* 0: ENGINE_CHUNK; never more than ctx */
 	enum kv_type kv;
-	bool float_activations;          /* compute.h */
+	bool float_activations; /* compute.h */
+	int draft; /* most tokens to guess at once, up to ENGINE_DRAFT_MAX; 0: no MTP layer */
 	const struct progress *progress; /* may be NULL; must outlive the engine */
 };
 
@@ -86,6 +90,33 @@ int engine_logits(struct engine *e, float *logits, char *why);
 typedef void engine_rows_fn(void *arg, int first, int count, const float *logits);
 int engine_feed_rows(struct engine *e, const int32_t *ids, int n, engine_rows_fn *fn, void *arg,
 		     char *why);
+
+/* Speculation: guess tokens, have them checked together, keep what was right (speculate.c).
+ *
+ *	engine_may_draft(e)
+ *	engine_draft(e, id, logits, why);              id comes next; logits of what may follow it,
+ *	engine_draft(e, guess, logits, why);           of what may follow that, ...
+ *	engine_feed_drafts(e, ids, n, &logits, &rows, why);   id and the guesses
+ *	engine_keep(e, kept);                          those that were right, id among them
+ *
+ * Whether a model has the layer for it: options.draft must be 0 if not. */
+bool engine_can_draft(const struct modelfile *file);
+/* Whether guesses are of use now: there is an MTP layer and something to guess from, and
+ * engine_feed_drafts() will take more than one token. */
+bool engine_may_draft(const struct engine *e);
+/* The MTP layer runs over what was fed since it last did: part of the next engine_draft(), or now,
+ * if that is not to take long. */
+int engine_prepare_drafts(struct engine *e, char *why);
+/* logits [vocab]. Positions behind the context's end cannot be guessed: -ERANGE. The context is not
+ * changed. */
+int engine_draft(struct engine *e, int32_t token, float *logits, char *why);
+/* As engine_feed() of the tokens one by one: logits [*rows][vocab] are those after each, to the
+ * bit; the engine's, until its next call. 1 <= n <= options.draft + 1. *rows may be less than n:
+ * what comes after those must be fed anew (ties, indexer.h; values that are no numbers). */
+int engine_feed_drafts(struct engine *e, const int32_t *ids, int n, const float **logits, int *rows,
+		       char *why);
+/* Right after engine_feed_drafts(): only the first `rows` of its rows stay in the context, >= 1. */
+void engine_keep(struct engine *e, int rows);
 
 void engine_get_stats(struct engine *e, struct engine_stats *out);
 

@@ -72,7 +72,7 @@ size_t forward_bytes(const struct model_config *c, int ctx, int chunk, int threa
 	return a.used;
 }
 
-int forward_init(struct forward *f, int ctx, int chunk, enum kv_type kv, char *why)
+int forward_init(struct forward *f, int layers, int ctx, int chunk, enum kv_type kv, char *why)
 {
 	size_t bytes = forward_bytes(f->config, ctx, chunk, f->compute->threads);
 	struct arena a = { NULL, 0 };
@@ -84,7 +84,7 @@ int forward_init(struct forward *f, int ctx, int chunk, enum kv_type kv, char *w
 		return fail(why, ENOMEM, "no memory for %zu bytes of activations", bytes);
 	a.base = f->memory;
 	lay_out(f, f->config, ctx, chunk, f->compute->threads, &a);
-	int r = kvcache_init(&f->kv, f->config, ctx, kv, why);
+	int r = kvcache_init(&f->kv, f->config, layers, ctx, kv, why);
 	if (r)
 		forward_free(f);
 	return r;
@@ -115,21 +115,21 @@ static void dense_layer(struct forward *f, const struct layer_weights *l, float 
 		h[i] += f->dense_out[i];
 }
 
-static int layer(struct forward *f, int n, int position, int m, char *why)
+int forward_layer(struct forward *f, const struct layer_weights *l, int n, int position, float *h,
+		  int m, struct index_sets *sets, char *why)
 {
-	const struct layer_weights *l = &f->weights->layer[n];
 	size_t hidden = (size_t)f->config->hidden;
 
 	for (int i = 0; i < m; i += ATTENTION_ROWS) {
 		const struct attention_task task = { n, position + i,
 						     min_int(m - i, ATTENTION_ROWS), i };
-		attention(f->compute, f->config, l, &f->kv, &task, &f->sets, &f->attention,
-			  f->h + (size_t)i * hidden);
+		attention(f->compute, f->config, l, &f->kv, &task, sets, &f->attention,
+			  h + (size_t)i * hidden);
 	}
 	if (f->config->sparse[n])
-		return moe(f->compute, f->config, l, n, f->experts, &f->moe, f->h, m, why);
+		return moe(f->compute, f->config, l, n, f->experts, &f->moe, h, m, why);
 	for (int i = 0; i < m; i += ATTENTION_ROWS)
-		dense_layer(f, l, f->h + (size_t)i * hidden, min_int(m - i, ATTENTION_ROWS));
+		dense_layer(f, l, h + (size_t)i * hidden, min_int(m - i, ATTENTION_ROWS));
 	return 0;
 }
 
@@ -148,7 +148,8 @@ int forward_run(struct forward *f, const int32_t *ids, int position, int m,
 		kernel()->dequant(&f->weights->embed, ids[i], 1,
 				  f->h + (size_t)i * (size_t)c->hidden, 0);
 	for (int n = 0; n < c->layers; n++) {
-		int r = layer(f, n, position, m, why);
+		int r = forward_layer(f, &f->weights->layer[n], n, position, f->h, m, &f->sets,
+				      why);
 		if (r)
 			return r;
 		progress_report(progress, "prompt", done + (double)m * (n + 1) / c->layers, total);
@@ -156,13 +157,21 @@ int forward_run(struct forward *f, const int32_t *ids, int position, int m,
 	return 0;
 }
 
-void forward_logits(struct forward *f, int first, int n, float *logits)
+void forward_normed(const struct forward *f, int first, int n, float *x)
 {
 	const struct model_config *c = f->config;
 	size_t hidden = (size_t)c->hidden;
 
 	for (int i = 0; i < n; i++)
-		rms_norm(f->logit_x + (size_t)i * hidden, f->h + (size_t)(first + i) * hidden,
+		rms_norm(x + (size_t)i * hidden, f->h + (size_t)(first + i) * hidden,
 			 f->weights->norm, c->hidden, c->norm_eps);
-	matmul(f->compute, &f->weights->head, f->logit_x, hidden, n, logits, (size_t)c->vocab);
+}
+
+void forward_logits(struct forward *f, int first, int n, float *logits)
+{
+	const struct model_config *c = f->config;
+
+	forward_normed(f, first, n, f->logit_x);
+	matmul(f->compute, &f->weights->head, f->logit_x, (size_t)c->hidden, n, logits,
+	       (size_t)c->vocab);
 }

@@ -20,8 +20,8 @@ static bool is_eos(const struct generation *g, int32_t id)
 }
 
 /* logits are those after the last token fed. */
-static int decode(struct engine *e, struct sampler *s, struct generation *g, int most,
-		  float *logits, double start, char *why)
+static int decode(struct sampler *s, struct generation *g, int most, const float *logits,
+		  double start, char *why)
 {
 	double first = 0;
 
@@ -38,9 +38,7 @@ static int decode(struct engine *e, struct sampler *s, struct generation *g, int
 			break;
 		}
 		if (!r && g->made < most)
-			r = engine_feed(e, &id, 1, why);
-		if (!r && g->made < most)
-			r = engine_logits(e, logits, why);
+			r = speculate_next(&g->spec, id, most - g->made, &logits, why);
 		if (r)
 			return r;
 	}
@@ -59,6 +57,7 @@ int generate(struct engine *e, struct sampler *s, int vocab, struct generation *
 	g->made = 0;
 	g->stop = STOP_LENGTH;
 	g->first_s = g->decode_s = 0;
+	g->spec = (struct speculation){ 0 };
 	g->logits = g->want_logits ? malloc(bytes) : NULL;
 	g->ids = malloc(((size_t)(most > 0 ? most : 0) + 1) * sizeof(*g->ids));
 	if (!logits || !g->ids || (g->want_logits && !g->logits)) {
@@ -73,7 +72,10 @@ int generate(struct engine *e, struct sampler *s, int vocab, struct generation *
 	if (!r && g->logits)
 		memcpy(g->logits, logits, bytes);
 	if (!r)
-		r = decode(e, s, g, most, logits, start, why);
+		r = speculate_start(&g->spec, e, s, vocab, g->draft, g->draft_max, why);
+	if (!r)
+		r = decode(s, g, most, logits, start, why);
+	speculate_end(&g->spec);
 	free(logits);
 	return r;
 }

@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "engine/sampler.h"
+#include "engine/speculate.h"
 
 enum stop_reason { STOP_LENGTH, STOP_EOS };
 
@@ -17,6 +18,8 @@ struct generation {
 	const int32_t *eos;
 	int eos_n;
 	bool want_logits;
+	int draft;     /* tokens to guess ahead: DRAFT_AUTO, or up to draft_max */
+	int draft_max; /* the engine's options.draft */
 	/* Called for each token as soon as it is chosen; an error (negative errno) ends the run.
 	 * May be NULL. */
 	int (*token)(void *arg, int32_t id, char *why);
@@ -26,9 +29,10 @@ struct generation {
 	int made;
 	float *logits; /* after the prompt, if wanted; free() */
 	enum stop_reason stop;
-	double prompt_s; /* the prompt through the model */
-	double first_s;  /* from the start until the first token was chosen */
-	double decode_s; /* for the made - 1 tokens after the first */
+	double prompt_s;         /* the prompt through the model */
+	double first_s;          /* from the start until the first token was chosen */
+	double decode_s;         /* for the made - 1 tokens after the first */
+	struct speculation spec; /* its counts */
 };
 
 /* The engine's context is emptied first. 0 or negative errno with the sentence; what `out` owns is

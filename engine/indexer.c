@@ -101,11 +101,12 @@ void indexer_run(const struct compute *cp, const struct model_config *c,
 		compute_run(cp, (double)visible * c->index_heads * c->index_dim,
 			    (visible + SCORE_KEYS - 1) / SCORE_KEYS, score_item, &s);
 		sets->count[row] = c->index_topk;
-		bool tied = topk_select(
-			work->score, visible, sets->length, c->index_topk,
-			sets->length <= INDEX_REFERENCE_LENGTH ? TIES_REFERENCE : TIES_LOWER_INDEX,
-			work->items, sets->item + (size_t)row * (size_t)c->index_topk);
-		if (tied && t->position + i < sets->tied_from)
+		int length = sets->length == INDEX_GROWING ? visible : sets->length;
+		bool reference = length <= INDEX_REFERENCE_LENGTH;
+		bool tied = topk_select(work->score, visible, length, c->index_topk,
+					reference ? TIES_REFERENCE : TIES_LOWER_INDEX, work->items,
+					sets->item + (size_t)row * (size_t)c->index_topk);
+		if (tied && reference && t->position + i < sets->tied_from)
 			sets->tied_from = t->position + i;
 	}
 }

@@ -25,25 +25,25 @@ static size_t keys_bytes(const struct model_config *c, int ctx)
 	return ROUND_UP((size_t)ctx * (size_t)c->index_dim * sizeof(float));
 }
 
-size_t kvcache_bytes(const struct model_config *c, int ctx, enum kv_type type)
+size_t kvcache_bytes(const struct model_config *c, int layers, int ctx, enum kv_type type)
 {
-	size_t bytes = (size_t)c->layers * rows_bytes(c, ctx, type);
+	size_t bytes = (size_t)layers * rows_bytes(c, ctx, type);
 
-	for (int i = 0; i < c->layers; i++)
+	for (int i = 0; i < layers; i++)
 		bytes += c->full[i] ? keys_bytes(c, ctx) : 0;
 	return bytes;
 }
 
-int kvcache_init(struct kvcache *kv, const struct model_config *c, int ctx, enum kv_type type,
-		 char *why)
+int kvcache_init(struct kvcache *kv, const struct model_config *c, int layers, int ctx,
+		 enum kv_type type, char *why)
 {
 	memset(kv, 0, sizeof(*kv));
 	kv->type = type;
-	kv->layers = c->layers;
+	kv->layers = layers;
 	kv->ctx = ctx;
 	kv->width = c->kv_lora + c->rope;
 	kv->index_dim = c->index_dim;
-	kv->bytes = kvcache_bytes(c, ctx, type);
+	kv->bytes = kvcache_bytes(c, layers, ctx, type);
 	kv->base = mmap(NULL, kv->bytes, PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (kv->base == MAP_FAILED) {
@@ -51,7 +51,7 @@ int kvcache_init(struct kvcache *kv, const struct model_config *c, int ctx, enum
 		return fail(why, ENOMEM, "no memory for %zu bytes of key-value cache", kv->bytes);
 	}
 	char *at = kv->base;
-	for (int i = 0; i < c->layers; i++) {
+	for (int i = 0; i < layers; i++) {
 		kv->rows[i] = at;
 		at += rows_bytes(c, ctx, type);
 		if (c->full[i]) {

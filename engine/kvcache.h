@@ -26,10 +26,11 @@ struct kvcache {
 	float *index_keys[MODEL_MAX_LAYERS]; /* [ctx][index_dim]; NULL on layers that share */
 };
 
-size_t kvcache_bytes(const struct model_config *c, int ctx, enum kv_type type);
+/* layers: those of the forward pass, and the MTP layer behind them if it is used. */
+size_t kvcache_bytes(const struct model_config *c, int layers, int ctx, enum kv_type type);
 /* 0 or -ENOMEM. */
-int kvcache_init(struct kvcache *kv, const struct model_config *c, int ctx, enum kv_type type,
-		 char *why);
+int kvcache_init(struct kvcache *kv, const struct model_config *c, int layers, int ctx,
+		 enum kv_type type, char *why);
 void kvcache_free(struct kvcache *kv); /* a zeroed one is fine */
 
 void kvcache_put(struct kvcache *kv, int layer, int position, const float *row);

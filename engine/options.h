@@ -33,6 +33,7 @@ struct common_options {
 	int threads, ctx, chunk;
 	enum kv_type kv;
 	bool float_activations;
+	int draft; /* engine_options.draft; no option of its own here */
 };
 
 enum { OPT_HELP = 999, OPT_THREADS, OPT_CTX, OPT_KV, OPT_ACTIVATIONS, OPT_CHUNK, OPT_OWN };

@@ -13,6 +13,7 @@ struct run_report {
 	const struct engine_stats *stats;
 	enum serve_mode mode;
 	int64_t hits, misses; /* of the daemon during the run; -1: unknown */
+	bool can_draft;       /* the model has an MTP layer */
 	bool seeded;          /* a seed was in use */
 	uint64_t seed;
 	const char *text; /* without end token and special tokens; any bytes */

@@ -63,7 +63,7 @@ coli-engine run "$D" --prompt-ids "${ids// /, }" -n 40 -q >"$WORK/text2"
 cmp "$WORK/text" "$WORK/text2"
 
 section 'one JSON object'
-coli-engine run "$D" -p "$PROMPT" -n 40 --json >"$WORK/j" 2>"$WORK/err"
+coli-engine run "$D" -p "$PROMPT" -n 40 --draft off --json >"$WORK/j" 2>"$WORK/err"
 [ ! -s "$WORK/err" ] || die '--json says something on stderr'
 holds "$WORK/j" 'o["prompt_ids"] == e["greedy"][0]["prompt_ids"] and o["text"] == e["greedy"][0]["text"]'
 holds "$WORK/j" 'len(o["ids"]) == 40 and o["stop"] == "length" and o["mode"] == "plain"'
