@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How fast the matrix kernels are: `make bench-kernels`, or kernels [threads [MiB]].
+ * How fast the matrix kernels are: `make bench-kernels`, or kernels [threads [MiB [FILE]]].
  *
  * First the machine: a plain sum over the memory that holds the weights, and the same bytes as q4
  * matrices of an expert's size times one activation row, by turns, medians and the best of ROUNDS
@@ -8,17 +8,23 @@
  * with 16 and 128 rows, of weights that come from memory, and of one block that stays in the
  * first-level cache, which is as fast as the kernel's inner loop goes. COLI_ENGINE_KERNEL names
  * another kernel than the best.
+ *
+ * With FILE, only: the same weights in huge pages and in a file that is mapped, as dense.bin is, by
+ * turns. FILE is made, and is gone at the end.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "engine/clock.h"
 #include "engine/compute.h"
 #include "engine/machine.h"
 
 #define ROUNDS 7
+#define PAIRS  31 /* with FILE */
 #define ROWS   2048
 #define COLS   6144
 #define MOST   128 /* activation rows */
@@ -120,6 +126,64 @@ static void matrix_speed(struct bench *b, int n)
 	       got.best);
 }
 
+/* The weights once more, in pages of a file. NULL with errno. */
+static char *copy_to_file(const struct bench *b, const char *path)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	char *base = MAP_FAILED;
+
+	if (fd < 0)
+		return NULL;
+	unlink(path);
+	size_t at = 0;
+	while (at < b->bytes) {
+		ssize_t n = write(fd, b->base + at, b->bytes - at);
+		if (n <= 0)
+			break;
+		at += (size_t)n;
+	}
+	if (at == b->bytes)
+		base = mmap(NULL, b->bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
+	close(fd);
+	return base == MAP_FAILED ? NULL : base;
+}
+
+static void move_weights(struct bench *b, char *to)
+{
+	for (int i = 0; i < b->matrices; i++)
+		if (wmat_bind(&b->m[i], b->m[i].fmt, ROWS, COLS, to + (size_t)i * b->one, b->one))
+			abort();
+}
+
+/* The machine's speed swings with what else it does: two runs that follow each other tell more than
+ * two medians, so what counts is the median of their ratios. */
+static int file_speed(struct bench *b, const char *path)
+{
+	double ratio[PAIRS], huge[PAIRS], small[PAIRS], work = (double)b->bytes * 1e-9;
+	char *file = copy_to_file(b, path);
+
+	if (!file) {
+		perror(path);
+		return 1;
+	}
+	for (int i = 0; i < PAIRS; i++) {
+		move_weights(b, b->base);
+		huge[i] = run_product(b, 1);
+		move_weights(b, file);
+		small[i] = run_product(b, 1);
+		ratio[i] = small[i] / huge[i];
+	}
+	munmap(file, b->bytes);
+	qsort(ratio, PAIRS, sizeof(*ratio), by_size);
+	qsort(huge, PAIRS, sizeof(*huge), by_size);
+	qsort(small, PAIRS, sizeof(*small), by_size);
+	printf("%-8s 1 row     huge pages %.2f GB/s (best %.2f), mapped file %.2f (best %.2f): the "
+	       "file takes %.3f times as long (quartiles %.3f and %.3f)\n",
+	       kernel()->isa, work / huge[PAIRS / 2], work / huge[0], work / small[PAIRS / 2],
+	       work / small[0], ratio[PAIRS / 2], ratio[PAIRS / 4], ratio[3 * PAIRS / 4]);
+	return 0;
+}
+
 #define CACHE_COLS  1024 /* a block of 8 KiB, 16 activation rows of 16 KiB */
 #define CACHE_LOOPS 20000
 
@@ -202,7 +266,7 @@ int main(int argc, char **argv)
 	int mib = argc > 2 ? atoi(argv[2]) : 1024;
 
 	if (threads < 1 || threads > 1024 || mib < 8) {
-		fprintf(stderr, "kernels: [threads [MiB of weights, 8 or more]]\n");
+		fprintf(stderr, "kernels: [threads [MiB of weights, 8 or more [FILE]]]\n");
 		return 2;
 	}
 	if (asked && strcmp(asked, kernel()->isa) != 0) {
@@ -213,6 +277,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "kernels: no memory for %d MiB of weights\n", mib);
 		return 1;
 	}
+	if (argc > 3)
+		return file_speed(&b, argv[3]);
 	vector_speed(&b);
 	matrix_speed(&b, 16);
 	matrix_speed(&b, MOST);
