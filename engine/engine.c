@@ -27,8 +27,9 @@ struct engine {
 	struct experts *experts;
 	struct forward forward;
 	float *rows;   /* [FORWARD_LOGIT_ROWS][vocab], for engine_feed_rows(); NULL until then */
-	int32_t *ids;  /* of the first INDEX_REFERENCE_LENGTH positions, for tied rows */
+	int32_t *ids;  /* [ctx], those of the context */
 	int tied_from; /* rows from here on depend on the length of the sequence; INT_MAX: none */
+	int first_tie; /* the lowest tied_from since the context was empty */
 	int position;
 	int last; /* row of the last token in the last chunk; -1: nothing fed */
 };
@@ -60,7 +61,7 @@ static void count_memory(const struct modelfile *file, const struct engine_optio
 	out->dense = file->dense_bytes;
 	out->kv = kvcache_bytes(c, o->ctx, o->kv);
 	out->buffers = compute_bytes(o->threads, weights_max_cols(c)) + experts_bytes(file, mode) +
-		       (size_t)c->vocab * sizeof(float);
+		       (size_t)c->vocab * sizeof(float) + (size_t)o->ctx * sizeof(int32_t);
 	/* What no machine has (SIZE_MAX) must not wrap round. */
 	out->buffers = forward > SIZE_MAX / 4 ? SIZE_MAX / 4 : out->buffers + forward;
 	out->total = out->dense + out->kv + out->buffers;
@@ -162,10 +163,12 @@ int engine_open(const struct modelfile *file, const struct engine_options *o, st
 		return fail(why, ENOMEM, "no memory to open %s", file->dir);
 	e->file = file;
 	e->last = -1;
-	e->tied_from = INT_MAX;
-	e->ids = malloc(INDEX_REFERENCE_LENGTH * sizeof(*e->ids));
-	r = e->ids ? complete(file, o, &e->options, why)
-		   : fail(why, ENOMEM, "no memory to open %s", file->dir);
+	e->tied_from = e->first_tie = INT_MAX;
+	r = complete(file, o, &e->options, why);
+	if (!r) {
+		e->ids = malloc((size_t)e->options.ctx * sizeof(*e->ids));
+		r = e->ids ? 0 : fail(why, ENOMEM, "no memory to open %s", file->dir);
+	}
 	if (!r)
 		r = load(e, why);
 	if (r)
@@ -209,10 +212,15 @@ int engine_ctx(const struct engine *e)
 	return e->options.ctx;
 }
 
+int engine_chunk(const struct engine *e)
+{
+	return e->options.chunk;
+}
+
 void engine_reset(struct engine *e)
 {
 	e->position = 0;
-	e->tied_from = INT_MAX;
+	e->tied_from = e->first_tie = INT_MAX;
 	e->last = -1;
 }
 
@@ -299,9 +307,10 @@ static int feed(struct engine *e, const int32_t *ids, int n, engine_rows_fn *fn,
 	r = r ? r : run(e, ids, e->position, n, fn, arg, why);
 	if (r)
 		return r;
-	for (int i = e->position; i < length && i < INDEX_REFERENCE_LENGTH; i++)
-		e->ids[i] = ids[i - e->position];
+	memcpy(e->ids + e->position, ids, (size_t)n * sizeof(*ids));
 	e->tied_from = length <= INDEX_REFERENCE_LENGTH ? e->forward.sets.tied_from : INT_MAX;
+	if (e->forward.sets.tied_from < e->first_tie)
+		e->first_tie = e->forward.sets.tied_from;
 	e->position = length;
 	return 0;
 }
@@ -329,6 +338,47 @@ int engine_logits(struct engine *e, float *logits, char *why)
 		return fail(why, EINVAL, "there is no token to continue");
 	forward_logits(&e->forward, e->last, 1, logits);
 	return check_finite(e, logits, (size_t)e->file->config.vocab, why);
+}
+
+struct engine_row engine_row(const struct engine *e)
+{
+	return (struct engine_row){ e->forward.kv.layers, kvcache_position_bytes(&e->forward.kv) };
+}
+
+const int32_t *engine_ids(const struct engine *e)
+{
+	return e->ids;
+}
+
+int engine_settled(const struct engine *e)
+{
+	return e->tied_from < e->position ? e->tied_from : e->position;
+}
+
+int engine_first_tie(const struct engine *e)
+{
+	return e->first_tie;
+}
+
+void engine_get_rows(const struct engine *e, int first, int n, void *to)
+{
+	kvcache_copy_out(&e->forward.kv, first, n, to);
+}
+
+void engine_put_rows(struct engine *e, int first, int n, int of, const void *from)
+{
+	kvcache_copy_in(&e->forward.kv, first, n, of, from);
+}
+
+void engine_resume(struct engine *e, const int32_t *ids, int n, int first_tie)
+{
+	engine_reset(e);
+	memcpy(e->ids, ids, (size_t)n * sizeof(*ids));
+	e->position = n;
+	e->first_tie = first_tie < n ? first_tie : INT_MAX;
+	/* Tied rows of a short context are computed anew by the next feed, whatever length they
+	 * were computed for; those of a long one stand as they are. */
+	e->tied_from = n <= INDEX_REFERENCE_LENGTH ? e->first_tie : INT_MAX;
 }
 
 void engine_get_stats(struct engine *e, struct engine_stats *out)

@@ -69,6 +69,8 @@ enum serve_mode engine_mode(const struct engine *e);
 /* Tokens in the context, and how many it can hold. */
 int engine_position(const struct engine *e);
 int engine_ctx(const struct engine *e);
+/* Rows that go through a layer together at most. */
+int engine_chunk(const struct engine *e);
 /* Back to an empty context. */
 void engine_reset(struct engine *e);
 
@@ -86,6 +88,32 @@ int engine_logits(struct engine *e, float *logits, char *why);
 typedef void engine_rows_fn(void *arg, int first, int count, const float *logits);
 int engine_feed_rows(struct engine *e, const int32_t *ids, int n, engine_rows_fn *fn, void *arg,
 		     char *why);
+
+/* -- Keeping a context over the end of the program (session.h) --
+ *
+ * What is kept of a token is a row of bytes; how many, and of how many layers, is the same for all
+ * tokens of an engine. */
+struct engine_row {
+	int layers;
+	size_t bytes;
+};
+struct engine_row engine_row(const struct engine *e);
+
+/* The tokens of the context; valid until the engine is closed. */
+const int32_t *engine_ids(const struct engine *e);
+/* How many of them, from the front, have rows that stay as they are when the context grows: all but
+ * for the ties of indexer.h, which are decided anew up to INDEX_REFERENCE_LENGTH tokens. */
+int engine_settled(const struct engine *e);
+/* The first token whose keys were decided by such a tie; INT_MAX if there is none. */
+int engine_first_tie(const struct engine *e);
+
+/* Rows of tokens first .. first + n - 1 < engine_ctx(), as an array of n * engine_row().bytes; and
+ * back from an array of `of` rows the first n of them. */
+void engine_get_rows(const struct engine *e, int first, int n, void *to);
+void engine_put_rows(struct engine *e, int first, int n, int of, const void *from);
+/* The context is these n < engine_ctx() tokens, whose rows were put: those of a context that began
+ * with them, whose first tie this is. The next call must be a feed: there are no logits. */
+void engine_resume(struct engine *e, const int32_t *ids, int n, int first_tie);
 
 void engine_get_stats(struct engine *e, struct engine_stats *out);
 

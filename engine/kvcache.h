@@ -33,6 +33,13 @@ int kvcache_init(struct kvcache *kv, const struct model_config *c, int ctx, enum
 void kvcache_free(struct kvcache *kv); /* a zeroed one is fine */
 
 void kvcache_put(struct kvcache *kv, int layer, int position, const float *row);
+/* All that is kept of one position, in bytes. */
+size_t kvcache_position_bytes(const struct kvcache *kv);
+/* Positions first .. first + n - 1 as one array of n * kvcache_position_bytes(): layer after layer
+ * its rows, then its index keys if it has any. */
+void kvcache_copy_out(const struct kvcache *kv, int first, int n, void *to);
+/* Back from such an array of `of` positions: the first n of them. */
+void kvcache_copy_in(struct kvcache *kv, int first, int n, int of, const void *from);
 /* Inner product of q[0..width) with the row; y[0..n) += a * row[0..n). */
 float kvcache_dot(const struct kvcache *kv, int layer, int position, const float *q);
 void kvcache_axpy(const struct kvcache *kv, int layer, int position, float a, float *y, int n);
