@@ -9,8 +9,9 @@
  * first-level cache, which is as fast as the kernel's inner loop goes. COLI_ENGINE_KERNEL names
  * another kernel than the best.
  *
- * With FILE, only: the same weights in huge pages and in a file that is mapped, as dense.bin is, by
- * turns. FILE is made, and is gone at the end.
+ * With FILE, only: the same weights in anonymous huge pages, and in a file that is mapped, as dense.bin
+ * is, with huge pages (if the file system has them) and with 4 KiB pages, by turns. FILE is made, and
+ * is gone at the end.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -126,26 +127,41 @@ static void matrix_speed(struct bench *b, int n)
 	       got.best);
 }
 
-/* The weights once more, in pages of a file. NULL with errno. */
-static char *copy_to_file(const struct bench *b, const char *path)
+/* The weights once more, in a file that is read from its drive when it is mapped. -1 with errno. */
+static int copy_to_file(const struct bench *b, const char *path)
 {
 	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	char *base = MAP_FAILED;
+	size_t at = 0;
 
 	if (fd < 0)
-		return NULL;
+		return -1;
 	unlink(path);
-	size_t at = 0;
 	while (at < b->bytes) {
 		ssize_t n = write(fd, b->base + at, b->bytes - at);
 		if (n <= 0)
 			break;
 		at += (size_t)n;
 	}
-	if (at == b->bytes)
-		base = mmap(NULL, b->bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
+	if (at == b->bytes && fsync(fd) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0)
+		return fd;
 	close(fd);
-	return base == MAP_FAILED ? NULL : base;
+	return -1;
+}
+
+/* At an address that is a multiple of 2 MiB. NULL with errno. */
+static char *map_file(int fd, size_t bytes, int advice)
+{
+	const size_t huge = (size_t)2 << 20;
+	char *all = mmap(NULL, bytes + huge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (all == MAP_FAILED)
+		return NULL;
+	all += huge - (uintptr_t)all % huge;
+	char *base = mmap(all, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
+	if (base == MAP_FAILED)
+		return NULL;
+	madvise(base, bytes, advice);
+	return madvise(base, bytes, MADV_POPULATE_READ) == 0 ? base : NULL;
 }
 
 static void move_weights(struct bench *b, char *to)
@@ -155,32 +171,37 @@ static void move_weights(struct bench *b, char *to)
 			abort();
 }
 
-/* The machine's speed swings with what else it does: two runs that follow each other tell more than
- * two medians, so what counts is the median of their ratios. */
+static void print_ratio(const char *what, double *ratio)
+{
+	qsort(ratio, PAIRS, sizeof(*ratio), by_size);
+	printf("%-8s 1 row, %s: %.3f times as long as in anonymous huge pages (quartiles %.3f and "
+	       "%.3f)\n",
+	       kernel()->isa, what, ratio[PAIRS / 2], ratio[PAIRS / 4], ratio[3 * PAIRS / 4]);
+}
+
+/* The machine's speed swings with what else it does: runs that follow each other tell more than
+ * medians of each, so what counts is the median of their ratios. */
 static int file_speed(struct bench *b, const char *path)
 {
-	double ratio[PAIRS], huge[PAIRS], small[PAIRS], work = (double)b->bytes * 1e-9;
-	char *file = copy_to_file(b, path);
+	double huge[PAIRS], small[PAIRS];
+	int fd = copy_to_file(b, path);
+	char *file = fd < 0 ? NULL : map_file(fd, b->bytes, MADV_HUGEPAGE);
+	char *file4k = fd < 0 ? NULL : map_file(fd, b->bytes, MADV_NOHUGEPAGE);
 
-	if (!file) {
+	if (!file || !file4k) {
 		perror(path);
 		return 1;
 	}
 	for (int i = 0; i < PAIRS; i++) {
 		move_weights(b, b->base);
-		huge[i] = run_product(b, 1);
+		double base = run_product(b, 1);
 		move_weights(b, file);
-		small[i] = run_product(b, 1);
-		ratio[i] = small[i] / huge[i];
+		huge[i] = run_product(b, 1) / base;
+		move_weights(b, file4k);
+		small[i] = run_product(b, 1) / base;
 	}
-	munmap(file, b->bytes);
-	qsort(ratio, PAIRS, sizeof(*ratio), by_size);
-	qsort(huge, PAIRS, sizeof(*huge), by_size);
-	qsort(small, PAIRS, sizeof(*small), by_size);
-	printf("%-8s 1 row     huge pages %.2f GB/s (best %.2f), mapped file %.2f (best %.2f): the "
-	       "file takes %.3f times as long (quartiles %.3f and %.3f)\n",
-	       kernel()->isa, work / huge[PAIRS / 2], work / huge[0], work / small[PAIRS / 2],
-	       work / small[0], ratio[PAIRS / 2], ratio[PAIRS / 4], ratio[3 * PAIRS / 4]);
+	print_ratio("mapped file, huge pages", huge);
+	print_ratio("mapped file, 4 KiB pages", small);
 	return 0;
 }
 
