@@ -21,8 +21,6 @@
 #include "engine/signals.h"
 #include "engine/utf8.h"
 
-#define DEFAULT_CTX 4096
-
 static const char help[] =
 	"usage: coli-engine run MOUNT (-p TEXT | -f FILE | --prompt-ids \"1 2 3\") [options]\n"
 	"Continues a prompt with the model under MOUNT, and streams the text to stdout.\n\n"
@@ -181,25 +179,23 @@ static int read_prompt(struct run *r, char *why)
 	return err;
 }
 
-/* The context that the run gets; or a sentence with the numbers if the prompt is too long. */
-static int choose_ctx(const struct run *r, int *ctx, char *why)
+/* What the run needs of a context; or a sentence with the numbers if the prompt is too long for the
+ * one asked for, or for the model. */
+static int find_need(const struct run *r, struct engine_need *need, char *why)
 {
-	int max = r->client.file->config.max_positions;
+	int max = r->client.file->config.max_positions, ctx = r->common.ctx ? r->common.ctx : max;
 	size_t wanted = r->prompt_n + (size_t)r->n;
 
-	if (r->common.ctx > max)
-		return fail(why, ERANGE, "--ctx %d is more than the %d tokens of the model",
-			    r->common.ctx, max);
-	*ctx = r->common.ctx;
-	if (!*ctx) {
-		*ctx = max < DEFAULT_CTX ? max : DEFAULT_CTX;
-		if (wanted > (size_t)*ctx)
-			*ctx = wanted < (size_t)max ? (int)wanted : max;
-	}
-	if (r->prompt_n > (size_t)*ctx)
+	if (ctx > max)
+		return fail(why, ERANGE, "--ctx %d is more than the %d tokens of the model", ctx,
+			    max);
+	if (r->prompt_n > (size_t)ctx)
 		return fail(why, ERANGE, "the prompt has %zu tokens, but the context holds %d%s",
-			    r->prompt_n, *ctx,
-			    *ctx == max ? ", as many as the model can" : " (--ctx)");
+			    r->prompt_n, ctx,
+			    ctx == max ? ", as many as the model can" : " (--ctx)");
+	*need = (struct engine_need){ .least = (int)r->prompt_n,
+				      .wanted = wanted < (size_t)ctx ? (int)wanted : ctx,
+				      .feed = (int)r->prompt_n };
 	return 0;
 }
 
@@ -381,17 +377,19 @@ static int run(struct run *r, char *why)
 {
 	struct sampler *sampler = NULL;
 	struct mount_stats before;
-	int ctx = 0, err = client_describe(&r->client, r->mount, why);
+	struct engine_need need;
+	int err = client_describe(&r->client, r->mount, why);
 
 	if (!err)
 		err = read_prompt(r, why);
 	if (!err)
-		err = choose_ctx(r, &ctx, why);
+		err = find_need(r, &need, why);
 	if (!err)
 		err = open_session(r, why);
 	r->client.status.progress = (struct progress){ on_progress, r };
 	if (!err)
-		err = client_load(&r->client, &r->common, ctx, r->quiet || r->json, why);
+		err = client_load(&r->client, &r->common, &need, r->session != NULL,
+				  r->quiet || r->json, why);
 	if (!err)
 		err = new_sampler(r, &sampler, why);
 	if (!err)

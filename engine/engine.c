@@ -10,12 +10,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "engine/bytes.h"
 #include "engine/fail.h"
 #include "engine/forward.h"
-#include "engine/machine.h"
+#include "engine/plan.h"
 
 struct engine {
 	const struct modelfile *file;
@@ -34,106 +32,19 @@ struct engine {
 	int last; /* row of the last token in the last chunk; -1: nothing fed */
 };
 
-static int complete(const struct modelfile *file, const struct engine_options *in,
-		    struct engine_options *o, char *why)
-{
-	*o = *in;
-	if (!o->threads)
-		o->threads = machine_cores();
-	if (o->ctx < 1 || o->ctx > file->config.max_positions)
-		return fail(why, ERANGE,
-			    "a context of %d tokens is not between 1 and the model's %d", o->ctx,
-			    file->config.max_positions);
-	if (!o->chunk)
-		o->chunk = ENGINE_CHUNK;
-	if (o->chunk > o->ctx)
-		o->chunk = o->ctx;
-	return 0;
-}
-
-static void count_memory(const struct modelfile *file, const struct engine_options *o,
-			 enum serve_mode mode, struct engine_memory *out)
-{
-	const struct model_config *c = &file->config;
-	struct memory_room room = machine_memory();
-	size_t forward = forward_bytes(c, o->ctx, o->chunk, o->threads);
-
-	out->dense = file->dense_bytes;
-	out->kv = kvcache_bytes(c, o->ctx, o->kv);
-	out->buffers = compute_bytes(o->threads, weights_max_cols(c)) + experts_bytes(file, mode) +
-		       (size_t)c->vocab * sizeof(float) + (size_t)o->ctx * sizeof(int32_t);
-	/* What no machine has (SIZE_MAX) must not wrap round. */
-	out->buffers = forward > SIZE_MAX / 4 ? SIZE_MAX / 4 : out->buffers + forward;
-	out->total = out->dense + out->kv + out->buffers;
-	out->available = room.bytes;
-	out->limit = room.limit;
-}
-
-static int check_memory(const struct modelfile *file, const struct engine_memory *m, char *why)
-{
-	char total[BYTES_TEXT], dense[BYTES_TEXT], kv[BYTES_TEXT], buffers[BYTES_TEXT],
-		room[BYTES_TEXT];
-
-	if (m->total <= m->available)
-		return 0;
-	return fail(why, ENOMEM,
-		    "%s needs %s of memory (dense tensors %s, key-value cache %s, buffers %s), but "
-		    "only %s are "
-		    "available (%s)",
-		    file->dir, bytes_text(m->total, total), bytes_text(m->dense, dense),
-		    bytes_text(m->kv, kv), bytes_text(m->buffers, buffers),
-		    bytes_text(m->available, room), m->limit);
-}
-
-/* What can be known to be wrong before anything is loaded. */
-static int check_files(const struct modelfile *file, char *why)
-{
-	char path[4096];
-	struct stat st;
-
-	if (snprintf(path, sizeof(path), "%s/experts", file->dir) >= (int)sizeof(path))
-		return fail(why, ENAMETOOLONG, "the name of the mount is too long");
-	if (stat(path, &st) == 0)
-		return dense_check(file, why);
-	if (errno == ENOENT)
-		return fail(
-			why, ENOENT,
-			"%s holds model.json but no experts: is it a store that is not mounted?",
-			file->dir);
-	return mount_fail(why, errno, file->dir, "the folder", path);
-}
-
-int engine_memory(const struct modelfile *file, const struct engine_options *in,
-		  struct engine_memory *out, char *why)
-{
-	struct engine_options o;
-	struct mount_stats stats;
-	int r = complete(file, in, &o, why);
-
-	if (!r)
-		r = check_files(file, why);
-	if (!r)
-		r = mount_stats(file->dir, &stats, why);
-	if (r)
-		return r;
-	count_memory(file, &o, stats.mode, out);
-	return check_memory(file, out, why);
-}
-
 static int load(struct engine *e, char *why)
 {
 	const struct engine_options *o = &e->options;
-	struct mount_stats stats;
-	struct engine_memory memory;
-	int r = check_files(e->file, why);
+	struct plan plan;
+	int r = engine_plan_make(e->file, o, &plan, why);
 
-	if (!r)
-		r = mount_stats(e->file->dir, &stats, why);
 	if (r)
 		return r;
-	e->mode = stats.mode;
-	count_memory(e->file, o, e->mode, &memory);
-	r = check_memory(e->file, &memory, why);
+	e->options = plan.options;
+	e->mode = plan.mode;
+	e->ids = malloc((size_t)o->ctx * sizeof(*e->ids));
+	if (!e->ids)
+		r = fail(why, ENOMEM, "no memory for a context of %d tokens", o->ctx);
 	if (!r)
 		r = dense_open(&e->dense, e->file, e->mode, o->progress, why);
 	if (!r)
@@ -156,7 +67,6 @@ int engine_open(const struct modelfile *file, const struct engine_options *o, st
 		char *why)
 {
 	struct engine *e = calloc(1, sizeof(*e));
-	int r;
 
 	*out = NULL;
 	if (!e)
@@ -164,13 +74,8 @@ int engine_open(const struct modelfile *file, const struct engine_options *o, st
 	e->file = file;
 	e->last = -1;
 	e->tied_from = e->first_tie = INT_MAX;
-	r = complete(file, o, &e->options, why);
-	if (!r) {
-		e->ids = malloc((size_t)e->options.ctx * sizeof(*e->ids));
-		r = e->ids ? 0 : fail(why, ENOMEM, "no memory to open %s", file->dir);
-	}
-	if (!r)
-		r = load(e, why);
+	e->options = *o;
+	int r = load(e, why);
 	if (r)
 		engine_close(e);
 	else

@@ -3,7 +3,8 @@
  * The engine as its programs see it: a model loaded, with one context of tokens.
  *
  *	modelfile_load(dir, &file, why);          what the model is; small, loads nothing
- *	engine_memory(file, &options, &need, why) what loading would take
+ *	engine_plan(file, &some, &need, &options, why); context and chunk, chosen by the memory
+ *	engine_memory(file, &options, &memory, why); what loading would take
  *	engine_open(file, &options, &e, why);     loads the dense tensors
  *	engine_feed(e, ids, n, why);              tokens join the context, in order
  *	engine_logits(e, logits, why);            what the model expects next
@@ -30,16 +31,32 @@
 #include "engine/progress.h"
 
 /* Rows that go through a layer together by default: the more, the fewer times a long prompt opens
- * each expert; 1,024 take 200 MB of buffers for GLM-5.2. */
-#define ENGINE_CHUNK 1024
+ * each expert; 1,024 take 200 MB of buffers for GLM-5.2. engine_plan() chooses between MIN, below
+ * which the matrix products get slow, and MAX, beyond which nearly every expert is chosen by some row
+ * of each chunk anyway. */
+#define ENGINE_CHUNK     1024
+#define ENGINE_CHUNK_MIN 64
+#define ENGINE_CHUNK_MAX 4096
+
+/* Tokens of a context that nobody asked to be of another length. */
+#define ENGINE_CTX 4096
 
 struct engine_options {
-	int threads; /* 0: machine_cores() */
-	int ctx;     /* tokens; 1 .. config.max_positions */
-	int chunk;   /* 0: ENGINE_CHUNK; never more than ctx */
+	int threads;     /* 0: machine_cores() */
+	int ctx;         /* tokens; 1 .. config.max_positions; 0 for engine_plan(): choose */
+	int chunk;       /* 0: ENGINE_CHUNK (for engine_plan(): choose); never more than ctx */
+	uint64_t memory; /* bytes that the program may take; 0: what the machine leaves */
+	bool session;    /* the memory of one is to be counted (session.h) */
 	enum kv_type kv;
 	bool float_activations;          /* compute.h */
 	const struct progress *progress; /* may be NULL; must outlive the engine */
+};
+
+/* What a context will be used for. */
+struct engine_need {
+	int least;  /* tokens that must fit, the prompt's */
+	int wanted; /* tokens that should */
+	int feed;   /* most tokens that are fed at once */
 };
 
 struct engine_memory {
@@ -54,6 +71,11 @@ struct engine_stats {
 };
 
 struct engine;
+
+/* Completes in->ctx and in->chunk where they are 0 by what memory allows; -ENOMEM with the numbers if
+ * the least does not fit. What is given stays, and is not checked here. Opens nothing. */
+int engine_plan(const struct modelfile *file, const struct engine_options *in,
+		const struct engine_need *need, struct engine_options *out, char *why);
 
 /* Fills out; -ENOMEM with the sentence if available is below total. */
 int engine_memory(const struct modelfile *file, const struct engine_options *o,
