@@ -18,7 +18,7 @@ Q        := $(if $(filter 0,$(V)),@)
 say       = $(if $(filter 0,$(V)),@printf '  %-6s %s\n' $(1) $(patsubst $(BUILD)/%,%,$@))
 
 PKGS_expertfs := fuse3 liburing sqlite3 libxxhash jansson
-PKGS_engine   := jansson libpcre2-8 libutf8proc
+PKGS_engine   := jansson libpcre2-8 libutf8proc libxxhash
 PKGS_test     := cmocka
 PKGS_expertctl := ncursesw
 pkgflags       = $(shell pkg-config --cflags $(1) 2>/dev/null)

@@ -75,33 +75,46 @@ int client_describe(struct client *c, const char *mount, char *why)
 	return r ? r : client_tokenizer(mount, &c->tokenizer, why);
 }
 
-static void say_memory(const struct client *c, const struct engine_memory *m, int ctx)
+static void say_memory(const struct client *c, const struct engine_memory *m,
+		       const struct engine_options *o, const struct engine_need *need)
 {
 	char dense[BYTES_TEXT], kv[BYTES_TEXT], buffers[BYTES_TEXT], room[BYTES_TEXT];
 
 	fprintf(stderr,
-		"%s: %s for the dense tensors, %s for a context of %d tokens, %s for buffers; %s "
-		"are available (%s)\n",
-		c->mount, bytes_text(m->dense, dense), bytes_text(m->kv, kv), ctx,
-		bytes_text(m->buffers, buffers), bytes_text(m->available, room), m->limit);
+		"%s: %s for the dense tensors, %s for a context of %d tokens, %s for buffers (%d "
+		"tokens of a prompt at a time); %s are available (%s)\n",
+		c->mount, bytes_text(m->dense, dense), bytes_text(m->kv, kv), o->ctx,
+		bytes_text(m->buffers, buffers), o->chunk, bytes_text(m->available, room),
+		m->limit);
+	if (o->ctx < need->wanted)
+		fprintf(stderr,
+			"%s: %d tokens were asked for, the prompt's among them: no more than "
+			"%d fit\n",
+			c->mount, need->wanted, o->ctx);
 }
 
-int client_load(struct client *c, const struct common_options *o, int ctx, bool quiet, char *why)
+int client_load(struct client *c, const struct common_options *o, const struct engine_need *need,
+		bool session, bool quiet, char *why)
 {
-	const struct engine_options options = { .threads = o->threads,
-						.ctx = ctx,
-						.chunk = o->chunk,
-						.kv = o->kv,
-						.float_activations = o->float_activations,
-						.draft = o->draft,
-						.progress = &c->status.progress };
+	const struct engine_options asked = { .threads = o->threads,
+					      .ctx = o->ctx,
+					      .chunk = o->chunk,
+					      .memory = o->memory,
+					      .session = session,
+					      .kv = o->kv,
+					      .float_activations = o->float_activations,
+					      .draft = o->draft,
+					      .progress = &c->status.progress };
+	struct engine_options options;
 	struct engine_memory m;
-	int r = engine_memory(c->file, &options, &m, why);
+	int r = engine_plan(c->file, &asked, need, &options, why);
 
+	if (!r)
+		r = engine_memory(c->file, &options, &m, why);
 	if (r)
 		return r;
 	if (!quiet)
-		say_memory(c, &m, ctx);
+		say_memory(c, &m, &options, need);
 	r = engine_open(c->file, &options, &c->engine, why);
 	status_clear(&c->status);
 	return r;

@@ -10,13 +10,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "engine/bytes.h"
 #include "engine/fail.h"
 #include "engine/forward.h"
-#include "engine/machine.h"
 #include "engine/mtp.h"
+#include "engine/plan.h"
 
 struct engine {
 	const struct modelfile *file;
@@ -29,135 +27,27 @@ struct engine {
 	struct forward forward;
 	struct mtp mtp; /* if options.draft */
 	float *rows;    /* [FORWARD_LOGIT_ROWS][vocab]; NULL until needed */
-	int32_t *ids;   /* of the first INDEX_REFERENCE_LENGTH positions, for tied rows */
+	int32_t *ids;   /* [ctx], those of the context */
 	int tied_from;  /* rows from here on depend on the length of the sequence; INT_MAX: none */
+	int first_tie;  /* the lowest tied_from since the context was empty */
 	int position;
 	int last;   /* row of the last token in the last chunk; -1: nothing fed */
 	int drafts; /* rows that the last engine_feed_drafts() left in the context */
 };
 
-static int complete(const struct modelfile *file, const struct engine_options *in,
-		    struct engine_options *o, char *why)
-{
-	*o = *in;
-	if (!o->threads)
-		o->threads = machine_cores();
-	if (o->ctx < 1 || o->ctx > file->config.max_positions)
-		return fail(why, ERANGE,
-			    "a context of %d tokens is not between 1 and the model's %d", o->ctx,
-			    file->config.max_positions);
-	if (!o->chunk)
-		o->chunk = ENGINE_CHUNK;
-	if (o->chunk > o->ctx)
-		o->chunk = o->ctx;
-	if (o->draft < 0 || o->draft > ENGINE_DRAFT_MAX)
-		return fail(why, ERANGE, "%d tokens to guess at once are not between 0 and %d",
-			    o->draft, ENGINE_DRAFT_MAX);
-	if (o->draft && !engine_can_draft(file))
-		return fail(why, EINVAL, "%s has no MTP layer to guess tokens with", file->dir);
-	return 0;
-}
-
-/* Rows that there must be room for: a chunk, and what engine_feed_drafts() takes at once. */
-static int most_rows(const struct engine_options *o)
-{
-	int rows = o->chunk > o->draft + 1 ? o->chunk : o->draft + 1;
-
-	return rows < o->ctx ? rows : o->ctx;
-}
-
-/* Of the cache: the MTP layer's are behind those of the others. */
-static int cache_layers(const struct modelfile *file, const struct engine_options *o)
-{
-	return file->config.layers + (o->draft ? 1 : 0);
-}
-
-static void count_memory(const struct modelfile *file, const struct engine_options *o,
-			 enum serve_mode mode, struct engine_memory *out)
-{
-	const struct model_config *c = &file->config;
-	struct memory_room room = machine_memory();
-	size_t forward = forward_bytes(c, o->ctx, most_rows(o), o->threads);
-
-	out->dense = file->dense_bytes;
-	out->kv = kvcache_bytes(c, cache_layers(file, o), o->ctx, o->kv);
-	out->buffers = compute_bytes(o->threads, weights_max_cols(c)) + experts_bytes(file, mode) +
-		       (size_t)c->vocab * sizeof(float);
-	/* What no machine has (SIZE_MAX) must not wrap round. */
-	out->buffers = forward > SIZE_MAX / 4 ? SIZE_MAX / 4 : out->buffers + forward;
-	if (o->draft) /* its own, and engine.rows */
-		out->buffers += mtp_bytes(c, most_rows(o)) +
-				FORWARD_LOGIT_ROWS * (size_t)c->vocab * sizeof(float);
-	out->total = out->dense + out->kv + out->buffers;
-	out->available = room.bytes;
-	out->limit = room.limit;
-}
-
-static int check_memory(const struct modelfile *file, const struct engine_memory *m, char *why)
-{
-	char total[BYTES_TEXT], dense[BYTES_TEXT], kv[BYTES_TEXT], buffers[BYTES_TEXT],
-		room[BYTES_TEXT];
-
-	if (m->total <= m->available)
-		return 0;
-	return fail(why, ENOMEM,
-		    "%s needs %s of memory (dense tensors %s, key-value cache %s, buffers %s), but "
-		    "only %s are "
-		    "available (%s)",
-		    file->dir, bytes_text(m->total, total), bytes_text(m->dense, dense),
-		    bytes_text(m->kv, kv), bytes_text(m->buffers, buffers),
-		    bytes_text(m->available, room), m->limit);
-}
-
-/* What can be known to be wrong before anything is loaded. */
-static int check_files(const struct modelfile *file, char *why)
-{
-	char path[4096];
-	struct stat st;
-
-	if (snprintf(path, sizeof(path), "%s/experts", file->dir) >= (int)sizeof(path))
-		return fail(why, ENAMETOOLONG, "the name of the mount is too long");
-	if (stat(path, &st) == 0)
-		return dense_check(file, why);
-	if (errno == ENOENT)
-		return fail(
-			why, ENOENT,
-			"%s holds model.json but no experts: is it a store that is not mounted?",
-			file->dir);
-	return mount_fail(why, errno, file->dir, "the folder", path);
-}
-
-int engine_memory(const struct modelfile *file, const struct engine_options *in,
-		  struct engine_memory *out, char *why)
-{
-	struct engine_options o;
-	struct mount_stats stats;
-	int r = complete(file, in, &o, why);
-
-	if (!r)
-		r = check_files(file, why);
-	if (!r)
-		r = mount_stats(file->dir, &stats, why);
-	if (r)
-		return r;
-	count_memory(file, &o, stats.mode, out);
-	return check_memory(file, out, why);
-}
-
 static int load(struct engine *e, char *why)
 {
 	const struct engine_options *o = &e->options;
-	struct mount_stats stats;
-	struct engine_memory memory;
-	int r = check_files(e->file, why);
+	struct plan plan;
+	int r = engine_plan_make(e->file, o, &plan, why);
 
-	if (!r)
-		r = mount_stats(e->file->dir, &stats, why);
 	if (r)
 		return r;
-	e->mode = stats.mode;
-	count_memory(e->file, o, e->mode, &memory);
-	r = check_memory(e->file, &memory, why);
+	e->options = plan.options;
+	e->mode = plan.mode;
+	e->ids = malloc((size_t)o->ctx * sizeof(*e->ids));
+	if (!e->ids)
+		r = fail(why, ENOMEM, "no memory for a context of %d tokens", o->ctx);
 	if (!r)
 		r = dense_open(&e->dense, e->file, e->mode, o->progress, why);
 	if (!r)
@@ -173,7 +63,8 @@ static int load(struct engine *e, char *why)
 	e->forward.weights = &e->weights;
 	e->forward.compute = &e->compute;
 	e->forward.experts = e->experts;
-	r = forward_init(&e->forward, cache_layers(e->file, o), o->ctx, most_rows(o), o->kv, why);
+	r = forward_init(&e->forward, plan_cache_layers(e->file, o), o->ctx, plan_rows(o), o->kv,
+			 why);
 	return r || !o->draft ? r : mtp_init(&e->mtp, &e->forward, why);
 }
 
@@ -181,19 +72,15 @@ int engine_open(const struct modelfile *file, const struct engine_options *o, st
 		char *why)
 {
 	struct engine *e = calloc(1, sizeof(*e));
-	int r;
 
 	*out = NULL;
 	if (!e)
 		return fail(why, ENOMEM, "no memory to open %s", file->dir);
 	e->file = file;
 	e->last = -1;
-	e->tied_from = INT_MAX;
-	e->ids = malloc(INDEX_REFERENCE_LENGTH * sizeof(*e->ids));
-	r = e->ids ? complete(file, o, &e->options, why)
-		   : fail(why, ENOMEM, "no memory to open %s", file->dir);
-	if (!r)
-		r = load(e, why);
+	e->tied_from = e->first_tie = INT_MAX;
+	e->options = *o;
+	int r = load(e, why);
 	if (r)
 		engine_close(e);
 	else
@@ -236,10 +123,15 @@ int engine_ctx(const struct engine *e)
 	return e->options.ctx;
 }
 
+int engine_chunk(const struct engine *e)
+{
+	return e->options.chunk;
+}
+
 void engine_reset(struct engine *e)
 {
 	e->position = 0;
-	e->tied_from = INT_MAX;
+	e->tied_from = e->first_tie = INT_MAX;
 	e->last = -1;
 	mtp_cut(&e->mtp, 0);
 }
@@ -333,9 +225,10 @@ static int run_tied_again(struct engine *e, char *why)
 /* The tokens from e->position to length are in the context. */
 static void grow(struct engine *e, const int32_t *ids, int length)
 {
-	for (int i = e->position; i < length && i < INDEX_REFERENCE_LENGTH; i++)
-		e->ids[i] = ids[i - e->position];
+	memcpy(e->ids + e->position, ids, (size_t)(length - e->position) * sizeof(*ids));
 	e->tied_from = e->forward.sets.tied_from;
+	if (e->tied_from < e->first_tie)
+		e->first_tie = e->tied_from;
 	e->position = length;
 }
 
@@ -473,10 +366,55 @@ void engine_keep(struct engine *e, int rows)
 	e->position -= e->drafts - rows;
 	if (e->tied_from >= e->position)
 		e->tied_from = INT_MAX;
+	if (e->first_tie >= e->position)
+		e->first_tie = INT_MAX;
 	e->last = rows - 1;
 	e->drafts = rows;
 	if (e->options.draft)
 		mtp_cut(&e->mtp, e->position);
+}
+
+struct engine_row engine_row(const struct engine *e)
+{
+	int layers = e->file->config.layers;
+
+	return (struct engine_row){ layers, kvcache_position_bytes(&e->forward.kv, layers) };
+}
+
+const int32_t *engine_ids(const struct engine *e)
+{
+	return e->ids;
+}
+
+int engine_settled(const struct engine *e)
+{
+	return e->tied_from < e->position ? e->tied_from : e->position;
+}
+
+int engine_first_tie(const struct engine *e)
+{
+	return e->first_tie;
+}
+
+void engine_get_rows(const struct engine *e, int first, int n, void *to)
+{
+	kvcache_copy_out(&e->forward.kv, e->file->config.layers, first, n, to);
+}
+
+void engine_put_rows(struct engine *e, int first, int n, int of, const void *from)
+{
+	kvcache_copy_in(&e->forward.kv, e->file->config.layers, first, n, of, from);
+}
+
+void engine_resume(struct engine *e, const int32_t *ids, int n, int first_tie)
+{
+	engine_reset(e);
+	memcpy(e->ids, ids, (size_t)n * sizeof(*ids));
+	e->position = n;
+	e->first_tie = first_tie < n ? first_tie : INT_MAX;
+	/* Tied rows of a short context are computed anew by the next feed, whatever length they
+	 * were computed for; those of a long one stand as they are. */
+	e->tied_from = n <= INDEX_REFERENCE_LENGTH ? e->first_tie : INT_MAX;
 }
 
 void engine_get_stats(struct engine *e, struct engine_stats *out)

@@ -3,7 +3,8 @@
  * The engine as its programs see it: a model loaded, with one context of tokens.
  *
  *	modelfile_load(dir, &file, why);          what the model is; small, loads nothing
- *	engine_memory(file, &options, &need, why) what loading would take
+ *	engine_plan(file, &some, &need, &options, why); context and chunk, chosen by the memory
+ *	engine_memory(file, &options, &memory, why); what loading would take
  *	engine_open(file, &options, &e, why);     loads the dense tensors
  *	engine_feed(e, ids, n, why);              tokens join the context, in order
  *	engine_logits(e, logits, why);            what the model expects next
@@ -33,17 +34,33 @@
 #define ENGINE_DRAFT_MAX 15
 
 /* Rows that go through a layer together by default: the more, the fewer times a long prompt opens
- * each expert; 1,024 take 350 MB of buffers for GLM-5.2. */
-#define ENGINE_CHUNK 1024
+ * each expert; 1,024 take 350 MB of buffers for GLM-5.2. engine_plan() chooses between MIN, below
+ * which the matrix products get slow, and MAX, beyond which nearly every expert is chosen by some row
+ * of each chunk anyway. */
+#define ENGINE_CHUNK     1024
+#define ENGINE_CHUNK_MIN 64
+#define ENGINE_CHUNK_MAX 4096
+
+/* Tokens of a context that nobody asked to be of another length. */
+#define ENGINE_CTX 4096
 
 struct engine_options {
-	int threads; /* 0: machine_cores() */
-	int ctx;     /* tokens; 1 .. config.max_positions */
-	int chunk;   /* 0: ENGINE_CHUNK; never more than ctx */
+	int threads;     /* 0: machine_cores() */
+	int ctx;         /* tokens; 1 .. config.max_positions; 0 for engine_plan(): choose */
+	int chunk;       /* 0: ENGINE_CHUNK (for engine_plan(): choose); never more than ctx */
+	uint64_t memory; /* bytes that the program may take; 0: what the machine leaves */
+	bool session;    /* the memory of one is to be counted (session.h) */
 	enum kv_type kv;
 	bool float_activations; /* compute.h */
 	int draft; /* most tokens to guess at once, up to ENGINE_DRAFT_MAX; 0: no MTP layer */
 	const struct progress *progress; /* may be NULL; must outlive the engine */
+};
+
+/* What a context will be used for. */
+struct engine_need {
+	int least;  /* tokens that must fit, the prompt's */
+	int wanted; /* tokens that should */
+	int feed;   /* most tokens that are fed at once */
 };
 
 struct engine_memory {
@@ -59,6 +76,11 @@ struct engine_stats {
 
 struct engine;
 
+/* Completes in->ctx and in->chunk where they are 0 by what memory allows; -ENOMEM with the numbers if
+ * the least does not fit. What is given stays, and is not checked here. Opens nothing. */
+int engine_plan(const struct modelfile *file, const struct engine_options *in,
+		const struct engine_need *need, struct engine_options *out, char *why);
+
 /* Fills out; -ENOMEM with the sentence if available is below total. */
 int engine_memory(const struct modelfile *file, const struct engine_options *o,
 		  struct engine_memory *out, char *why);
@@ -73,6 +95,8 @@ enum serve_mode engine_mode(const struct engine *e);
 /* Tokens in the context, and how many it can hold. */
 int engine_position(const struct engine *e);
 int engine_ctx(const struct engine *e);
+/* Rows that go through a layer together at most. */
+int engine_chunk(const struct engine *e);
 /* Back to an empty context. */
 void engine_reset(struct engine *e);
 
@@ -117,6 +141,32 @@ int engine_feed_drafts(struct engine *e, const int32_t *ids, int n, const float 
 		       char *why);
 /* Right after engine_feed_drafts(): only the first `rows` of its rows stay in the context, >= 1. */
 void engine_keep(struct engine *e, int rows);
+
+/* -- Keeping a context over the end of the program (session.h) --
+ *
+ * What is kept of a token is a row of bytes; how many, and of how many layers, is the same for all
+ * tokens of an engine. */
+struct engine_row {
+	int layers;
+	size_t bytes;
+};
+struct engine_row engine_row(const struct engine *e);
+
+/* The tokens of the context; valid until the engine is closed. */
+const int32_t *engine_ids(const struct engine *e);
+/* How many of them, from the front, have rows that stay as they are when the context grows: all but
+ * for the ties of indexer.h, which are decided anew up to INDEX_REFERENCE_LENGTH tokens. */
+int engine_settled(const struct engine *e);
+/* The first token whose keys were decided by such a tie; INT_MAX if there is none. */
+int engine_first_tie(const struct engine *e);
+
+/* Rows of tokens first .. first + n - 1 < engine_ctx(), as an array of n * engine_row().bytes; and
+ * back from an array of `of` rows the first n of them. */
+void engine_get_rows(const struct engine *e, int first, int n, void *to);
+void engine_put_rows(struct engine *e, int first, int n, int of, const void *from);
+/* The context is these n < engine_ctx() tokens, whose rows were put: those of a context that began
+ * with them, whose first tie this is. The next call must be a feed: there are no logits. */
+void engine_resume(struct engine *e, const int32_t *ids, int n, int first_tie);
 
 void engine_get_stats(struct engine *e, struct engine_stats *out);
 

@@ -90,6 +90,55 @@ void kvcache_put(struct kvcache *kv, int layer, int position, const float *row)
 		to[i] = float_to_bf16(row[i]);
 }
 
+static size_t row_bytes(const struct kvcache *kv)
+{
+	return (size_t)kv->width * (kv->type == KV_F32 ? sizeof(float) : sizeof(uint16_t));
+}
+
+static size_t key_bytes(const struct kvcache *kv)
+{
+	return (size_t)kv->index_dim * sizeof(float);
+}
+
+size_t kvcache_position_bytes(const struct kvcache *kv, int layers)
+{
+	size_t bytes = 0;
+
+	for (int i = 0; i < layers; i++)
+		bytes += row_bytes(kv) + (kv->index_keys[i] ? key_bytes(kv) : 0);
+	return bytes;
+}
+
+void kvcache_copy_out(const struct kvcache *kv, int layers, int first, int n, void *to)
+{
+	size_t row = row_bytes(kv), key = key_bytes(kv), at = (size_t)first, count = (size_t)n;
+	char *p = to;
+
+	for (int i = 0; i < layers; i++) {
+		memcpy(p, (const char *)kv->rows[i] + at * row, count * row);
+		p += count * row;
+		if (!kv->index_keys[i])
+			continue;
+		memcpy(p, (const char *)kv->index_keys[i] + at * key, count * key);
+		p += count * key;
+	}
+}
+
+void kvcache_copy_in(struct kvcache *kv, int layers, int first, int n, int of, const void *from)
+{
+	size_t row = row_bytes(kv), key = key_bytes(kv), at = (size_t)first, count = (size_t)n;
+	const char *p = from;
+
+	for (int i = 0; i < layers; i++) {
+		memcpy((char *)kv->rows[i] + at * row, p, count * row);
+		p += (size_t)of * row;
+		if (!kv->index_keys[i])
+			continue;
+		memcpy((char *)kv->index_keys[i] + at * key, p, count * key);
+		p += (size_t)of * key;
+	}
+}
+
 const float *kvcache_rows(const struct kvcache *kv, int layer, const int32_t *set, int from, int n,
 			  float *buf)
 {

@@ -34,6 +34,13 @@ int kvcache_init(struct kvcache *kv, const struct model_config *c, int layers, i
 void kvcache_free(struct kvcache *kv); /* a zeroed one is fine */
 
 void kvcache_put(struct kvcache *kv, int layer, int position, const float *row);
+/* All that the first `layers` layers keep of one position, in bytes. */
+size_t kvcache_position_bytes(const struct kvcache *kv, int layers);
+/* Positions first .. first + n - 1 as one array of n * kvcache_position_bytes(): layer after layer
+ * its rows, then its index keys if it has any. */
+void kvcache_copy_out(const struct kvcache *kv, int layers, int first, int n, void *to);
+/* Back from such an array of `of` positions: the first n of them. */
+void kvcache_copy_in(struct kvcache *kv, int layers, int first, int n, int of, const void *from);
 /* Rows set[0 .. n) of a layer, or from .. from + n - 1 if set is NULL, one behind the other as
  * floats: where they lie if they lie like that, else in buf [n][width]. */
 const float *kvcache_rows(const struct kvcache *kv, int layer, const int32_t *set, int from, int n,

@@ -91,6 +91,21 @@ int read_whole(const char *path, size_t max, char **data, size_t *bytes)
 	return r;
 }
 
+static int read_memory(const struct json_in *in, struct mount_stats *out, char *why)
+{
+	struct json_in memory = { in_at(in, "memory"), in->where };
+	int64_t budget = 0, used = 0;
+	int r = 0;
+
+	if (!memory.obj)
+		return 0;
+	r = in_int(&memory, "budget", 0, INT64_MAX, 0, &budget, why);
+	if (!r)
+		r = in_int(&memory, "used", 0, INT64_MAX, 0, &used, why);
+	out->memory_to_come = budget > used ? (uint64_t)(budget - used) : 0;
+	return r;
+}
+
 static int parse_stats(const char *text, size_t bytes, const char *path, struct mount_stats *out,
 		       char *why)
 {
@@ -106,6 +121,8 @@ static int parse_stats(const char *text, size_t bytes, const char *path, struct 
 		r = in_int(&in, "hits", 0, INT64_MAX, -1, &out->hits, why);
 	if (!r)
 		r = in_int(&in, "misses", 0, INT64_MAX, -1, &out->misses, why);
+	if (!r)
+		r = read_memory(&in, out, why);
 	if (!r && strcmp(mode, mode_names[SERVE_PASSTHROUGH]) == 0)
 		out->mode = SERVE_PASSTHROUGH;
 	else if (!r && strcmp(mode, mode_names[SERVE_DIRECT]) == 0)

@@ -18,7 +18,8 @@ enum serve_mode {
 
 struct mount_stats {
 	enum serve_mode mode;
-	int64_t hits, misses; /* since the daemon started; -1 if nobody counts */
+	int64_t hits, misses;    /* since the daemon started; -1 if nobody counts */
+	uint64_t memory_to_come; /* bytes of its budget that the daemon has not yet taken */
 };
 
 /* Reads DIR/.expertfs/stats.json; if there is none, the mode is SERVE_PLAIN. */

@@ -23,7 +23,9 @@ const char common_help[] =
 	"  --kv f32|bf16   how the key-value cache is kept (default f32)\n"
 	"  --activations 8|32  bits of what is multiplied with weights of 4 and 8 bits (default 8; "
 	"32 is slower)\n"
-	"  --chunk N       tokens of a prompt that go through a layer together (default 1024)\n";
+	"  --chunk N       tokens of a prompt that go through a layer together (default: what "
+	"memory allows)\n"
+	"  --memory SIZE   memory the program may take (12G): chunk and context are chosen by it\n";
 
 static void say(const char *fmt, va_list ap, const char *more)
 {
@@ -92,6 +94,34 @@ int option_number(const char *name, const char *text, double lo, double hi, doub
 	return 0;
 }
 
+int option_size(const char *name, const char *text, uint64_t *out)
+{
+	static const char units[] = "kmgt";
+	char number[32], *end;
+	size_t n = strspn(text, "0123456789.");
+	const char *suffix = text + n, *unit;
+	double v = 0;
+
+	number[0] = 0;
+	if (n < sizeof(number)) {
+		memcpy(number, text, n);
+		number[n] = 0;
+	}
+	v = strtod(number, &end);
+	if (*end || end == number)
+		v = 0;
+	if (*suffix && (unit = strchr(units, tolower((unsigned char)*suffix)))) {
+		v *= (double)((uint64_t)1 << (10 * (unit - units + 1)));
+		suffix++;
+		suffix += *suffix == 'i' && suffix[1];
+	}
+	suffix += *suffix == 'B' || *suffix == 'b';
+	if (*suffix || !(v >= 1 && v < 0x1p63))
+		return say_usage("%s takes a size like 12G or 512M, not \"%s\"", name, text);
+	*out = (uint64_t)v;
+	return 0;
+}
+
 static int common(struct common_options *o, int code, const char *text)
 {
 	int64_t n = 0;
@@ -110,6 +140,8 @@ static int common(struct common_options *o, int code, const char *text)
 		r = option_int("--chunk", text, 1, 1 << 20, &n);
 		o->chunk = (int)n;
 		return r;
+	case OPT_MEMORY:
+		return option_size("--memory", text, &o->memory);
 	case OPT_ACTIVATIONS:
 		o->float_activations = strcmp(text, "32") == 0;
 		if (!o->float_activations && strcmp(text, "8") != 0)
@@ -125,7 +157,7 @@ static int common(struct common_options *o, int code, const char *text)
 
 bool option_common(struct common_options *o, int code, const char *text, int *status)
 {
-	if (code < OPT_THREADS || code > OPT_CHUNK)
+	if (code < OPT_THREADS || code > OPT_MEMORY)
 		return false;
 	*status = common(o, code, text);
 	return true;

@@ -64,9 +64,17 @@ static json_t *count_or_null(int64_t v)
 	return v >= 0 ? json_integer(v) : json_null();
 }
 
+/* Tokens of the prompt that went through the model. */
+static int computed(const struct generation *g)
+{
+	return g->prompt_done - g->restored;
+}
+
 static const char *stop_name(enum stop_reason stop)
 {
-	return stop == STOP_EOS ? "eos" : "length";
+	static const char *const names[] = { "length", "eos", "interrupted" };
+
+	return names[stop];
 }
 
 /* What became of --draft, in a few words. */
@@ -138,7 +146,7 @@ static void fill(json_t *o, const struct run_report *r)
 	json_object_set_new(o, "stop", json_string(stop_name(g->stop)));
 	json_object_set_new(o, "time_to_first_token_s", positive_or_null(g->first_s));
 	json_object_set_new(o, "prompt_tokens_per_s",
-			    positive_or_null(report_rate(g->prompt_n, g->prompt_s)));
+			    positive_or_null(report_rate(computed(g), g->prompt_s)));
 	json_object_set_new(o, "decode_tokens_per_s",
 			    positive_or_null(report_rate(g->made - 1, g->decode_s)));
 	json_object_set_new(o, "draft", draft_value(r));
@@ -148,6 +156,7 @@ static void fill(json_t *o, const struct run_report *r)
 	json_object_set_new(o, "expert_wait_s", json_real(r->stats->waited_s));
 	json_object_set_new(o, "hits", count_or_null(r->hits));
 	json_object_set_new(o, "misses", count_or_null(r->misses));
+	json_object_set_new(o, "session_restored", count_or_null(g->session ? g->restored : -1));
 	json_object_set_new(o, "mode", json_string(serve_mode_name(r->mode)));
 }
 
@@ -170,6 +179,9 @@ int report_json(const struct run_report *r, char *why)
 	return err;
 }
 
+static const char *const stop_words[] = { "as many as asked for or fit", "ended by the model",
+					  "interrupted" };
+
 static void draft_line(const struct run_report *r)
 {
 	const struct speculation *s = &r->g->spec;
@@ -190,12 +202,11 @@ void report_lines(const struct run_report *r)
 	/* Off the last line of the text, which on a terminal stands just before. */
 	fprintf(stderr,
 		"\nprompt   %d tokens in %.2f s (%.1f tokens/s), first token after %.2f s\n",
-		g->prompt_n, g->prompt_s, report_rate(g->prompt_n, g->prompt_s), g->first_s);
+		computed(g), g->prompt_s, report_rate(computed(g), g->prompt_s), g->first_s);
 	fprintf(stderr, "made     %d tokens in %.2f s", g->made, g->decode_s);
 	if (g->made > 1)
 		fprintf(stderr, " (%.1f tokens/s)", report_rate(g->made - 1, g->decode_s));
-	fprintf(stderr, ", %s",
-		g->stop == STOP_EOS ? "ended by the model" : "as many as asked for or fit");
+	fprintf(stderr, ", %s", stop_words[g->stop]);
 	if (r->seeded)
 		fprintf(stderr, ", seed %llu", (unsigned long long)r->seed);
 	fputc('\n', stderr);

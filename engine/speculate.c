@@ -21,8 +21,7 @@ int speculate_start(struct speculation *s, struct engine *e, const struct sample
 	return s->logits ? 0 : fail(why, ENOMEM, "no memory for %d logits", vocab);
 }
 
-/* Nothing more comes of the last step. */
-static void settle(struct speculation *s)
+void speculate_settle(struct speculation *s)
 {
 	if (s->guesses && s->rows)
 		engine_keep(s->engine, s->at + 1);
@@ -85,7 +84,7 @@ int speculate_next(struct speculation *s, int32_t id, int left, const float **lo
 		*logits = s->row + (size_t)++s->at * s->vocab;
 		return 0;
 	}
-	settle(s);
+	speculate_settle(s);
 	s->ids[0] = id;
 	s->at = 0;
 	s->guesses = choose(s, left);
@@ -101,7 +100,7 @@ int speculate_next(struct speculation *s, int32_t id, int left, const float **lo
 
 void speculate_end(struct speculation *s)
 {
-	settle(s);
+	speculate_settle(s);
 	free(s->logits);
 	s->logits = NULL;
 }

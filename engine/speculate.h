@@ -45,7 +45,10 @@ int speculate_start(struct speculation *s, struct engine *e, const struct sample
 /* id joins the context; *logits [vocab] are those after it, until the next call. At most `left`
  * tokens will be chosen from here on, >= 1, and the context has room for as many. */
 int speculate_next(struct speculation *s, int32_t id, int left, const float **logits, char *why);
-/* Leaves in the context what was handed in, no more. */
+/* Leaves in the context what was handed in, no more: guesses that nobody has come to yet are given
+ * up. The last *logits stay as they are. */
+void speculate_settle(struct speculation *s);
+/* The same, for good. A zeroed one is fine. */
 void speculate_end(struct speculation *s);
 
 #endif

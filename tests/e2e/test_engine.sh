@@ -266,7 +266,7 @@ rm -r "$B"
 
 section 'too little memory'
 if [ -z "${SANITIZE:-}" ]; then # a sanitizer's shadow needs all the address space
-	expect_fail 1 "$D needs .* but only .* available .*ulimit" bash -c 'ulimit -v 20000; exec coli-engine run "$1" -p x' bash "$D"
+	expect_fail 1 "$D needs .* but only .* available .*ulimit" bash -c 'ulimit -v 12000; exec coli-engine run "$1" -p x' bash "$D"
 fi
 python3 - "$WORK/glm" "$WORK/huge" <<'EOF'
 import json, os, sys

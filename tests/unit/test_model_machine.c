@@ -160,14 +160,23 @@ static void statistics_of_a_mount(void **state)
 	assert_true(s.mode == SERVE_PASSTHROUGH && s.hits == 12 && s.misses == 0);
 	put("/.expertfs/stats.json", "{\"mode\": \"direct\"}");
 	assert_int_equal(mount_stats(root, &s, why), 0);
-	assert_true(s.mode == SERVE_DIRECT && s.hits == -1);
+	assert_true(s.mode == SERVE_DIRECT && s.hits == -1 && s.memory_to_come == 0);
+	put("/.expertfs/stats.json",
+	    "{\"mode\": \"direct\", \"memory\": {\"budget\": 1000, \"used\": 300}}");
+	assert_int_equal(mount_stats(root, &s, why), 0);
+	assert_int_equal(s.memory_to_come, 700);
+	put("/.expertfs/stats.json",
+	    "{\"mode\": \"direct\", \"memory\": {\"budget\": 1000, \"used\": 1300}}");
+	assert_int_equal(mount_stats(root, &s, why), 0);
+	assert_int_equal(s.memory_to_come, 0);
 	const char *const bad[] = { "",
 				    "{",
 				    "[]",
 				    "{}",
 				    "{\"mode\": 5}",
 				    "{\"mode\": \"other\"}",
-				    "{\"mode\": \"direct\", \"hits\": -3}" };
+				    "{\"mode\": \"direct\", \"hits\": -3}",
+				    "{\"mode\": \"direct\", \"memory\": {\"budget\": -3}}" };
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		put("/.expertfs/stats.json", bad[i]);
 		assert_int_equal(mount_stats(root, &s, why), -EINVAL);
