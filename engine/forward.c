@@ -142,7 +142,11 @@ int forward_run(struct forward *f, const int32_t *ids, int position, int m,
 	for (int i = 0; i < m; i++)
 		kernel()->dequant(&f->weights->embed, ids[i], 1,
 				  f->h + (size_t)i * (size_t)c->hidden, 0);
+	f->moe.progress = progress;
+	f->moe.share = (double)m / c->layers;
+	f->moe.total = total;
 	for (int n = 0; n < c->layers; n++) {
+		f->moe.done = done + (double)m * n / c->layers;
 		int r = layer(f, n, position, m, why);
 		if (r)
 			return r;

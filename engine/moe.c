@@ -122,6 +122,7 @@ static int run_experts(const struct compute *cp, const struct model_config *c,
 			return r;
 		run_expert(cp, c, e, w);
 		experts_done(experts, e);
+		progress_report(w->progress, "prompt", w->done + w->share * (i + 1) / n, w->total);
 	}
 	return 0;
 }

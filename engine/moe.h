@@ -14,10 +14,15 @@
 #include "engine/arena.h"
 #include "engine/compute.h"
 #include "engine/experts.h"
+#include "engine/progress.h"
 #include "engine/router.h"
 #include "engine/weights.h"
 
 struct moe_work {
+	/* Set before each layer of a prompt: from `done` on, the layer's experts are worth `share` of
+	 * `total` tokens. NULL: nothing to report. */
+	const struct progress *progress;
+	double done, share, total;
 	int rows;
 	float *x;              /* [rows][hidden], normed input */
 	float *logits, *score; /* [rows][experts] */
