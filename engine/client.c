@@ -116,6 +116,8 @@ int client_load(struct client *c, const struct common_options *o, int ctx, bool 
 						.chunk = o->chunk,
 						.kv = o->kv,
 						.float_activations = o->float_activations,
+						.lookahead = o->lookahead,
+						.profile = o->profile,
 						.progress = &c->status.progress };
 	struct engine_memory m;
 	int r = engine_memory(c->file, &options, &m, why);

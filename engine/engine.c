@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #include "engine/bytes.h"
+#include "engine/clock.h"
 #include "engine/fail.h"
 #include "engine/forward.h"
 #include "engine/machine.h"
@@ -25,6 +26,8 @@ struct engine {
 	struct weights weights;
 	struct compute compute;
 	struct experts *experts;
+	struct lookahead *lookahead;
+	struct profile profile;
 	struct forward forward;
 	float *rows;   /* [FORWARD_LOGIT_ROWS][vocab], for engine_feed_rows(); NULL until then */
 	int32_t *ids;  /* of the first INDEX_REFERENCE_LENGTH positions, for tied rows */
@@ -60,7 +63,7 @@ static void count_memory(const struct modelfile *file, const struct engine_optio
 	out->dense = file->dense_bytes;
 	out->kv = kvcache_bytes(c, o->ctx, o->kv);
 	out->buffers = compute_bytes(o->threads, weights_max_cols(c)) + experts_bytes(file, mode) +
-		       (size_t)c->vocab * sizeof(float);
+		       lookahead_bytes(c) + (size_t)c->vocab * sizeof(float);
 	/* What no machine has (SIZE_MAX) must not wrap round. */
 	out->buffers = forward > SIZE_MAX / 4 ? SIZE_MAX / 4 : out->buffers + forward;
 	out->total = out->dense + out->kv + out->buffers;
@@ -141,6 +144,8 @@ static int load(struct engine *e, char *why)
 		r = compute_init(&e->compute, o->threads, weights_max_cols(&e->file->config), why);
 	if (!r)
 		r = experts_start(e->file, e->mode, &e->experts, why);
+	if (!r)
+		r = lookahead_start(e->file, &stats, o->lookahead, &e->lookahead, why);
 	if (r)
 		return r;
 	e->compute.float_activations = o->float_activations;
@@ -148,6 +153,8 @@ static int load(struct engine *e, char *why)
 	e->forward.weights = &e->weights;
 	e->forward.compute = &e->compute;
 	e->forward.experts = e->experts;
+	e->forward.profile = e->forward.moe.profile = &e->profile;
+	e->forward.moe.lookahead = e->lookahead;
 	return forward_init(&e->forward, o->ctx, o->chunk, o->kv, why);
 }
 
@@ -180,6 +187,7 @@ void engine_close(struct engine *e)
 	if (!e)
 		return;
 	forward_free(&e->forward);
+	lookahead_stop(e->lookahead);
 	experts_stop(e->experts);
 	compute_free(&e->compute);
 	weights_free(&e->weights);
@@ -256,6 +264,20 @@ static int hand_out(struct engine *e, int done, int m, engine_rows_fn *fn, void 
 	return 0;
 }
 
+/* One chunk, timed for those who compare. */
+static int run_chunk(struct engine *e, const int32_t *ids, int position, int m,
+		     const struct progress *progress, int done, int n, char *why)
+{
+	struct experts_stats before, after;
+	double begin = clock_seconds();
+
+	experts_get_stats(e->experts, &before);
+	int r = forward_run(&e->forward, ids, position, m, progress, done, n, why);
+	experts_get_stats(e->experts, &after);
+	lookahead_step(e->lookahead, m, clock_seconds() - begin, after.waited_s - before.waited_s);
+	return r;
+}
+
 /* Tokens through the layers, chunk by chunk. fn may be NULL. */
 static int run(struct engine *e, const int32_t *ids, int position, int n, engine_rows_fn *fn,
 	       void *arg, char *why)
@@ -266,8 +288,7 @@ static int run(struct engine *e, const int32_t *ids, int position, int n, engine
 
 	for (int done = 0; done < n && !r; done += m) {
 		m = n - done < e->options.chunk ? n - done : e->options.chunk;
-		r = forward_run(&e->forward, ids + done, position + done, m, progress, done, n,
-				why);
+		r = run_chunk(e, ids + done, position + done, m, progress, done, n, why);
 		if (!r && fn)
 			r = hand_out(e, done, m, fn, arg, why);
 	}
@@ -336,5 +357,51 @@ void engine_get_stats(struct engine *e, struct engine_stats *out)
 	struct experts_stats s;
 
 	experts_get_stats(e->experts, &s);
-	*out = (struct engine_stats){ s.opened, s.bytes, s.waited_s };
+	*out = (struct engine_stats){ .experts_opened = s.opened,
+				      .expert_bytes = s.bytes,
+				      .waited_s = s.waited_s };
+	lookahead_get_stats(e->lookahead, &out->lookahead);
+}
+
+static struct profile_counts count_now(const struct engine *e)
+{
+	struct mount_stats mount;
+	struct experts_stats experts;
+	bool told = mount_stats(e->file->dir, &mount, NULL) == 0;
+
+	experts_get_stats(e->experts, &experts);
+	return (struct profile_counts){ experts.bytes, told ? mount.bytes_read : -1 };
+}
+
+void engine_profile_begin(struct engine *e, enum profile_phase phase)
+{
+	if (!e->options.profile)
+		return;
+	const struct profile_counts now = count_now(e);
+	profile_begin(&e->profile, phase, &now);
+}
+
+void engine_profile_end(struct engine *e)
+{
+	if (!e->options.profile)
+		return;
+	const struct profile_counts now = count_now(e);
+	profile_end(&e->profile, &now);
+}
+
+struct profile *engine_profile(struct engine *e)
+{
+	return &e->profile;
+}
+
+int engine_limits(struct engine *e, const int tokens[PROFILE_PHASES], struct limits *out, char *why)
+{
+	struct mount_stats mount = { .drive_speed = 0 };
+	int r = mount_stats(e->file->dir, &mount, why);
+
+	if (r)
+		return r;
+	r = limits_find(e->file, &e->compute, e->dense.base, &e->profile, tokens, mount.drive_speed,
+			out);
+	return r ? fail(why, -r, "no memory to measure the limits of this machine") : 0;
 }

@@ -115,6 +115,7 @@ static int layer(struct forward *f, int n, int position, int m, char *why)
 	const struct layer_weights *l = &f->weights->layer[n];
 	size_t hidden = (size_t)f->config->hidden;
 
+	profile_enter(f->profile, PART_ATTENTION);
 	for (int i = 0; i < m; i += ATTENTION_ROWS) {
 		const struct attention_task task = { n, position + i,
 						     min_int(m - i, ATTENTION_ROWS), i };
@@ -123,6 +124,7 @@ static int layer(struct forward *f, int n, int position, int m, char *why)
 	}
 	if (f->config->sparse[n])
 		return moe(f->compute, f->config, l, n, f->experts, &f->moe, f->h, m, why);
+	profile_enter(f->profile, PART_EXPERTS);
 	for (int i = 0; i < m; i += ATTENTION_ROWS)
 		dense_layer(f, l, f->h + (size_t)i * hidden, min_int(m - i, ATTENTION_ROWS));
 	return 0;
@@ -150,6 +152,7 @@ int forward_run(struct forward *f, const int32_t *ids, int position, int m,
 		int r = layer(f, n, position, m, why);
 		if (r)
 			return r;
+		profile_enter(f->profile, PART_OTHER);
 		progress_report(progress, "prompt", done + (double)m * (n + 1) / c->layers, total);
 	}
 	return 0;
@@ -160,8 +163,10 @@ void forward_logits(struct forward *f, int first, int n, float *logits)
 	const struct model_config *c = f->config;
 	size_t hidden = (size_t)c->hidden;
 
+	profile_enter(f->profile, PART_HEAD);
 	for (int i = 0; i < n; i++)
 		rms_norm(f->logit_x + (size_t)i * hidden, f->h + (size_t)(first + i) * hidden,
 			 f->weights->norm, c->hidden, c->norm_eps);
 	matmul(f->compute, &f->weights->head, f->logit_x, hidden, n, logits, (size_t)c->vocab);
+	profile_enter(f->profile, PART_OTHER);
 }

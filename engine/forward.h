@@ -18,6 +18,7 @@ struct forward {
 	const struct weights *weights;
 	const struct compute *compute;
 	struct experts *experts;
+	struct profile *profile;
 	/* Owned. */
 	struct kvcache kv;
 	int ctx, chunk;    /* positions; rows of a chunk */
@@ -37,7 +38,7 @@ struct forward {
 /* Bytes that forward_init() takes, without the key-value cache; SIZE_MAX if no machine has them. */
 size_t forward_bytes(const struct model_config *c, int ctx, int chunk, int threads);
 
-/* f->config, weights, compute and experts are set. 1 <= chunk <= ctx. */
+/* f->config, weights, compute, experts and profile are set, and lookahead and profile of f->moe. 1 <= chunk <= ctx. */
 int forward_init(struct forward *f, int ctx, int chunk, enum kv_type kv, char *why);
 void forward_free(struct forward *f); /* a zeroed one is fine */
 

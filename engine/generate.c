@@ -26,7 +26,9 @@ static int decode(struct engine *e, struct sampler *s, struct generation *g, int
 	double first = 0;
 
 	while (g->made < most) {
+		profile_enter(engine_profile(e), PART_HEAD);
 		int32_t id = sampler_pick(s, logits);
+		profile_enter(engine_profile(e), PART_OTHER);
 		g->ids[g->made++] = id;
 		if (g->made == 1) {
 			first = clock_seconds();
@@ -66,14 +68,17 @@ int generate(struct engine *e, struct sampler *s, int vocab, struct generation *
 		return fail(why, ENOMEM, "no memory for %zu bytes of logits", bytes);
 	}
 	engine_reset(e);
+	engine_profile_begin(e, PROFILE_PROMPT);
 	int r = engine_feed(e, g->prompt, g->prompt_n, why);
 	if (!r)
 		r = engine_logits(e, logits, why);
 	g->prompt_s = clock_seconds() - start;
+	engine_profile_begin(e, PROFILE_DECODE);
 	if (!r && g->logits)
 		memcpy(g->logits, logits, bytes);
 	if (!r)
 		r = decode(e, s, g, most, logits, start, why);
+	engine_profile_end(e);
 	free(logits);
 	return r;
 }

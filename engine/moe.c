@@ -117,9 +117,13 @@ static int run_experts(const struct compute *cp, const struct model_config *c,
 {
 	for (int i = 0; i < n; i++) {
 		struct expert *e;
+		profile_enter(w->profile, PART_WAIT);
 		int r = experts_next(experts, &e, why);
+		profile_enter(w->profile, PART_EXPERTS);
 		if (r)
 			return r;
+		if (experts_all_here(experts)) /* the drive would be idle from now on */
+			lookahead_send(w->lookahead);
 		run_expert(cp, c, e, w);
 		experts_done(experts, e);
 		progress_report(w->progress, "prompt", w->done + w->share * (i + 1) / n, w->total);
@@ -157,12 +161,17 @@ int moe(const struct compute *cp, const struct model_config *c, const struct lay
 	struct sum sum = { cp, c, w, l->ffn.width != 0, h };
 	size_t hidden = (size_t)c->hidden;
 
+	profile_enter(w->profile, PART_ROUTER);
 	for (int i = 0; i < m; i++)
 		rms_norm(w->x + (size_t)i * hidden, h + (size_t)i * hidden, l->ffn_norm, c->hidden,
 			 c->norm_eps);
 	route(cp, c, l, w, m);
 	int chosen = group_by_expert(c, w, m);
 	experts_ask(experts, layer, w->ids, chosen);
+	/* While the first ones come. */
+	if (layer + 1 < c->layers && c->sparse[layer + 1])
+		lookahead_guess(w->lookahead, cp, l + 1, layer + 1, h, m);
+	profile_enter(w->profile, PART_EXPERTS);
 	run_shared(cp, c, &l->ffn, w, m);
 	int r = run_experts(cp, c, experts, w, chosen, why);
 	if (!r)

@@ -28,14 +28,25 @@ _Noreturn void print_help(const char *help, const char *more);
 int option_int(const char *name, const char *text, int64_t lo, int64_t hi, int64_t *out);
 int option_number(const char *name, const char *text, double lo, double hi, double *out);
 
-/* --threads, --ctx, --kv, --activations, --chunk. ctx is 0 if it was not given. */
+/* --threads, --ctx, --kv, --activations, --lookahead, --chunk. ctx is 0 if it was not given. */
 struct common_options {
 	int threads, ctx, chunk;
 	enum kv_type kv;
 	bool float_activations;
+	enum lookahead_mode lookahead;
+	bool profile; /* an option of run */
 };
 
-enum { OPT_HELP = 999, OPT_THREADS, OPT_CTX, OPT_KV, OPT_ACTIVATIONS, OPT_CHUNK, OPT_OWN };
+enum {
+	OPT_HELP = 999,
+	OPT_THREADS,
+	OPT_CTX,
+	OPT_KV,
+	OPT_ACTIVATIONS,
+	OPT_LOOKAHEAD,
+	OPT_CHUNK,
+	OPT_OWN
+};
 
 /* For a table of struct option. */
 #define COMMON_OPTIONS                                                                             \
@@ -44,6 +55,7 @@ enum { OPT_HELP = 999, OPT_THREADS, OPT_CTX, OPT_KV, OPT_ACTIVATIONS, OPT_CHUNK,
 		{ "ctx", required_argument, NULL, OPT_CTX },                                       \
 		{ "kv", required_argument, NULL, OPT_KV },                                         \
 		{ "activations", required_argument, NULL, OPT_ACTIVATIONS },                       \
+		{ "lookahead", required_argument, NULL, OPT_LOOKAHEAD },                           \
 	{                                                                                          \
 		"chunk", required_argument, NULL, OPT_CHUNK                                        \
 	}
