@@ -17,6 +17,7 @@
 
 #define SHOW_AFTER 0.7 /* seconds: what is quicker needs no line */
 #define SHOW_EVERY 0.2
+#define LEFT_AFTER 2.0 /* seconds of work before its speed is taken for its speed */
 #define SMALL_LOAD 1e9 /* bytes: loading less is not reported */
 
 void status_init(struct status_line *s)
@@ -26,20 +27,42 @@ void status_init(struct status_line *s)
 	s->progress.arg = s;
 }
 
+/* What is left at the speed so far. */
+static void say_left(const struct status_line *s, double t, double done, double total)
+{
+	double left = (total - done) * (t - s->since) / (done - s->from);
+
+	if (t - s->since < LEFT_AFTER || !(done > s->from))
+		return;
+	if (left < 100)
+		fprintf(stderr, ", %.0f s left", left);
+	else if (left < 6000)
+		fprintf(stderr, ", %.0f min left", left / 60);
+	else
+		fprintf(stderr, ", %.1f h left", left / 3600);
+}
+
 void status_report(void *arg, const char *what, double done, double total)
 {
 	struct status_line *s = arg;
 	double t = clock_seconds();
 	bool bytes = strcmp(what, "loading") == 0;
 
+	if (!s->what || strcmp(s->what, what) != 0) {
+		s->what = what;
+		s->since = t;
+		s->from = done;
+	}
 	if (!s->on || t - s->begin < SHOW_AFTER || t - s->last < SHOW_EVERY ||
 	    (bytes && total < SMALL_LOAD))
 		return;
 	if (bytes)
-		fprintf(stderr, "\r%s %.1f of %.1f GB\033[K", what, done / 1e9, total / 1e9);
+		fprintf(stderr, "\r%s %.1f of %.1f GB", what, done / 1e9, total / 1e9);
 	else
-		fprintf(stderr, "\r%s %.0f of %.0f tokens (%.0f %%)\033[K", what, done, total,
+		fprintf(stderr, "\r%s %.0f of %.0f tokens (%.0f %%)", what, done, total,
 			100 * done / total);
+	say_left(s, t, done, total);
+	fputs("\033[K", stderr);
 	s->last = t;
 	s->shown = true;
 }
@@ -104,6 +127,8 @@ int client_load(struct client *c, const struct common_options *o, const struct e
 					      .kv = o->kv,
 					      .float_activations = o->float_activations,
 					      .draft = o->draft,
+					      .lookahead = o->lookahead,
+					      .profile = o->profile,
 					      .progress = &c->status.progress };
 	struct engine_options options;
 	struct engine_memory m;

@@ -14,6 +14,8 @@
 struct status_line {
 	bool on, shown;
 	double begin, last;       /* clock_seconds() */
+	const char *what;         /* of the work under way; NULL: none yet */
+	double since, from;       /* when it began, and how much was done then */
 	struct progress progress; /* give this to the engine */
 };
 

@@ -43,6 +43,7 @@ static const char help[] =
 	"                  what is new\n"
 	"  --json          print one JSON object instead of the text\n"
 	"  --logits        with --json: the logits after the prompt\n"
+	"  --profile       where the time went, and what limited the run\n"
 	"  -q, --quiet     no words on memory and speed\n";
 
 enum {
@@ -54,7 +55,8 @@ enum {
 	OPT_DRAFT,
 	OPT_SESSION,
 	OPT_JSON,
-	OPT_LOGITS
+	OPT_LOGITS,
+	OPT_PROFILE
 };
 
 struct run {
@@ -134,6 +136,9 @@ static int parse_option(struct run *r, int code, const char *text, char **argv)
 	case OPT_LOGITS:
 		r->logits = true;
 		return 0;
+	case OPT_PROFILE:
+		r->common.profile = true;
+		return 0;
 	case 'q':
 		r->quiet = true;
 		return 0;
@@ -155,6 +160,7 @@ static int parse(struct run *r, int argc, char **argv)
 		{ "session", required_argument, NULL, OPT_SESSION },
 		{ "json", no_argument, NULL, OPT_JSON },
 		{ "logits", no_argument, NULL, OPT_LOGITS },
+		{ "profile", no_argument, NULL, OPT_PROFILE },
 		{ "quiet", no_argument, NULL, 'q' },
 		COMMON_OPTIONS,
 		{ NULL, 0, NULL, 0 }
@@ -315,6 +321,12 @@ static int new_sampler(struct run *r, struct sampler **out, char *why)
 	return err;
 }
 
+/* -1: not known, or counted by another daemon. */
+static int64_t grown(int64_t before, int64_t after)
+{
+	return before >= 0 && after >= before ? after - before : -1;
+}
+
 /* What the daemon has counted since `before`. Its end must not spoil a finished run. */
 static void count_since(const struct run *r, const struct mount_stats *before,
 			struct run_report *out)
@@ -322,17 +334,32 @@ static void count_since(const struct run *r, const struct mount_stats *before,
 	struct mount_stats after;
 
 	out->hits = out->misses = -1;
-	if (before->mode == SERVE_PLAIN || mount_stats(r->mount, &after, NULL) != 0)
+	out->guess = (struct guess_counts){ -1, -1, -1 };
+	if (mount_stats(r->mount, &after, NULL) != 0)
 		return;
-	if (before->hits >= 0 && after.hits >= before->hits)
-		out->hits = after.hits - before->hits;
-	if (before->misses >= 0 && after.misses >= before->misses)
-		out->misses = after.misses - before->misses;
+	out->hits = grown(before->hits, after.hits);
+	out->misses = grown(before->misses, after.misses);
+	out->guess.loaded = grown(before->prefetch_loaded, after.prefetch_loaded);
+	out->guess.used = grown(before->prefetch_used, after.prefetch_used);
+	out->guess.wasted = grown(before->prefetch_wasted, after.prefetch_wasted);
+}
+
+static int find_limits(struct run *r, const struct generation *g, struct limits *limits,
+		       struct profile_report *out, char *why)
+{
+	*out = (struct profile_report){ .profile = engine_profile(r->client.engine),
+					.limits = limits };
+	out->tokens[PROFILE_PROMPT] = g->prompt_n;
+	/* The first token comes of the prompt. */
+	out->tokens[PROFILE_DECODE] = g->made > 0 ? g->made - 1 : 0;
+	return engine_limits(r->client.engine, out->tokens, limits, why);
 }
 
 static int report(struct run *r, struct generation *g, const struct mount_stats *before, char *why)
 {
 	struct engine_stats stats;
+	struct profile_report profile;
+	struct limits limits;
 	struct run_report rep = {
 		.g = g,
 		.stats = &stats,
@@ -348,6 +375,12 @@ static int report(struct run *r, struct generation *g, const struct mount_stats 
 
 	engine_get_stats(r->client.engine, &stats);
 	count_since(r, before, &rep);
+	if (r->common.profile) {
+		err = find_limits(r, g, &limits, &profile, why);
+		rep.profile = &profile;
+	}
+	if (err)
+		return err;
 	if (r->json)
 		return report_json(&rep, why);
 	err = finish_text(r, why);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/clock.h"
 #include "engine/fail.h"
 #include "engine/forward.h"
 #include "engine/mtp.h"
@@ -24,6 +25,8 @@ struct engine {
 	struct weights weights;
 	struct compute compute;
 	struct experts *experts;
+	struct lookahead *lookahead;
+	struct profile profile;
 	struct forward forward;
 	struct mtp mtp; /* if options.draft */
 	float *rows;    /* [FORWARD_LOGIT_ROWS][vocab]; NULL until needed */
@@ -44,7 +47,7 @@ static int load(struct engine *e, char *why)
 	if (r)
 		return r;
 	e->options = plan.options;
-	e->mode = plan.mode;
+	e->mode = plan.mount.mode;
 	e->ids = malloc((size_t)o->ctx * sizeof(*e->ids));
 	if (!e->ids)
 		r = fail(why, ENOMEM, "no memory for a context of %d tokens", o->ctx);
@@ -56,6 +59,8 @@ static int load(struct engine *e, char *why)
 		r = compute_init(&e->compute, o->threads, weights_max_cols(&e->file->config), why);
 	if (!r)
 		r = experts_start(e->file, e->mode, &e->experts, why);
+	if (!r)
+		r = lookahead_start(e->file, &plan.mount, o->lookahead, &e->lookahead, why);
 	if (r)
 		return r;
 	e->compute.float_activations = o->float_activations;
@@ -63,6 +68,8 @@ static int load(struct engine *e, char *why)
 	e->forward.weights = &e->weights;
 	e->forward.compute = &e->compute;
 	e->forward.experts = e->experts;
+	e->forward.profile = e->forward.moe.profile = &e->profile;
+	e->forward.moe.lookahead = e->lookahead;
 	r = forward_init(&e->forward, plan_cache_layers(e->file, o), o->ctx, plan_rows(o), o->kv,
 			 why);
 	return r || !o->draft ? r : mtp_init(&e->mtp, &e->forward, why);
@@ -94,6 +101,7 @@ void engine_close(struct engine *e)
 		return;
 	mtp_free(&e->mtp);
 	forward_free(&e->forward);
+	lookahead_stop(e->lookahead);
 	experts_stop(e->experts);
 	compute_free(&e->compute);
 	weights_free(&e->weights);
@@ -181,16 +189,23 @@ static int hand_out(struct engine *e, int done, int m, engine_rows_fn *fn, void 
 	return 0;
 }
 
-/* One chunk through the layers. */
+/* One chunk through the layers, timed for those who compare. */
 static int run_chunk(struct engine *e, const int32_t *ids, int position, int m,
 		     const struct progress *progress, int done, int n, char *why)
 {
-	int r = forward_run(&e->forward, ids, position, m, progress, done, n, why);
+	struct experts_stats before, after;
+	double begin = clock_seconds();
 
-	/* Rows that are computed a second time have been followed before. */
-	return r || !e->options.draft || position < e->position
-		       ? r
-		       : mtp_follow(&e->mtp, ids, position, m, why);
+	experts_get_stats(e->experts, &before);
+	int r = forward_run(&e->forward, ids, position, m, progress, done, n, why);
+	experts_get_stats(e->experts, &after);
+	lookahead_step(e->lookahead, m, clock_seconds() - begin, after.waited_s - before.waited_s);
+	if (r || !e->options.draft || position < e->position) /* a second time: followed before */
+		return r;
+	enum profile_part part = profile_hold(&e->profile, PART_SPECULATION);
+	r = mtp_follow(&e->mtp, ids, position, m, why);
+	profile_release(&e->profile, part);
+	return r;
 }
 
 /* Tokens through the layers, chunk by chunk. fn may be NULL. */
@@ -292,7 +307,11 @@ bool engine_may_draft(const struct engine *e)
 
 int engine_prepare_drafts(struct engine *e, char *why)
 {
-	return e->options.draft ? mtp_catch_up(&e->mtp, why) : 0;
+	enum profile_part before = profile_hold(&e->profile, PART_SPECULATION);
+	int r = e->options.draft ? mtp_catch_up(&e->mtp, why) : 0;
+
+	profile_release(&e->profile, before);
+	return r;
 }
 
 int engine_draft(struct engine *e, int32_t token, float *logits, char *why)
@@ -302,7 +321,9 @@ int engine_draft(struct engine *e, int32_t token, float *logits, char *why)
 	if (!engine_may_draft(e))
 		return fail(why, EINVAL, "there is nothing to guess a token from");
 	int r = check_ids(e, &token, 1, why);
+	enum profile_part before = profile_hold(&e->profile, PART_SPECULATION);
 	r = r ? r : mtp_guess(&e->mtp, token, logits, why);
+	profile_release(&e->profile, before);
 	return r ? r : check_finite(e, logits, vocab, why);
 }
 
@@ -422,5 +443,51 @@ void engine_get_stats(struct engine *e, struct engine_stats *out)
 	struct experts_stats s;
 
 	experts_get_stats(e->experts, &s);
-	*out = (struct engine_stats){ s.opened, s.bytes, s.waited_s };
+	*out = (struct engine_stats){ .experts_opened = s.opened,
+				      .expert_bytes = s.bytes,
+				      .waited_s = s.waited_s };
+	lookahead_get_stats(e->lookahead, &out->lookahead);
+}
+
+static struct profile_counts count_now(const struct engine *e)
+{
+	struct mount_stats mount;
+	struct experts_stats experts;
+	bool told = mount_stats(e->file->dir, &mount, NULL) == 0;
+
+	experts_get_stats(e->experts, &experts);
+	return (struct profile_counts){ experts.bytes, told ? mount.bytes_read : -1 };
+}
+
+void engine_profile_begin(struct engine *e, enum profile_phase phase)
+{
+	if (!e->options.profile)
+		return;
+	const struct profile_counts now = count_now(e);
+	profile_begin(&e->profile, phase, &now);
+}
+
+void engine_profile_end(struct engine *e)
+{
+	if (!e->options.profile)
+		return;
+	const struct profile_counts now = count_now(e);
+	profile_end(&e->profile, &now);
+}
+
+struct profile *engine_profile(struct engine *e)
+{
+	return &e->profile;
+}
+
+int engine_limits(struct engine *e, const int tokens[PROFILE_PHASES], struct limits *out, char *why)
+{
+	struct mount_stats mount = { .drive_speed = 0 };
+	int r = mount_stats(e->file->dir, &mount, why);
+
+	if (r)
+		return r;
+	r = limits_find(e->file, &e->compute, e->dense.base, &e->profile, tokens, mount.drive_speed,
+			out);
+	return r ? fail(why, -r, "no memory to measure the limits of this machine") : 0;
 }

@@ -26,6 +26,8 @@
 #include <stdint.h>
 
 #include "engine/kvcache.h"
+#include "engine/limits.h"
+#include "engine/lookahead.h"
 #include "engine/modelfile.h"
 #include "engine/mount.h"
 #include "engine/progress.h"
@@ -53,6 +55,8 @@ struct engine_options {
 	enum kv_type kv;
 	bool float_activations; /* compute.h */
 	int draft; /* most tokens to guess at once, up to ENGINE_DRAFT_MAX; 0: no MTP layer */
+	enum lookahead_mode lookahead;
+	bool profile; /* book where the time goes, between engine_profile_begin() and _end() */
 	const struct progress *progress; /* may be NULL; must outlive the engine */
 };
 
@@ -72,6 +76,7 @@ struct engine_memory {
 struct engine_stats {
 	uint64_t experts_opened, expert_bytes;
 	double waited_s; /* for experts, with nothing else to do */
+	struct lookahead_stats lookahead;
 };
 
 struct engine;
@@ -169,5 +174,16 @@ void engine_put_rows(struct engine *e, int first, int n, int of, const void *fro
 void engine_resume(struct engine *e, const int32_t *ids, int n, int first_tie);
 
 void engine_get_stats(struct engine *e, struct engine_stats *out);
+
+/* Where the time goes (profile.h). A phase begins, or the last one ends; nothing without
+ * options.profile. */
+void engine_profile_begin(struct engine *e, enum profile_phase phase);
+void engine_profile_end(struct engine *e);
+/* For profile_enter() around what the caller does itself; and what has been booked. */
+struct profile *engine_profile(struct engine *e);
+/* What limited the phases, which had so many tokens each. Measures for some tenths of a second. 0 or
+ * negative errno with the sentence. */
+int engine_limits(struct engine *e, const int tokens[PROFILE_PHASES], struct limits *out,
+		  char *why);
 
 #endif

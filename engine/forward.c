@@ -120,6 +120,7 @@ int forward_layer(struct forward *f, const struct layer_weights *l, int n, int p
 {
 	size_t hidden = (size_t)f->config->hidden;
 
+	profile_enter(f->profile, PART_ATTENTION);
 	for (int i = 0; i < m; i += ATTENTION_ROWS) {
 		const struct attention_task task = { n, position + i,
 						     min_int(m - i, ATTENTION_ROWS), i };
@@ -128,6 +129,7 @@ int forward_layer(struct forward *f, const struct layer_weights *l, int n, int p
 	}
 	if (f->config->sparse[n])
 		return moe(f->compute, f->config, l, n, f->experts, &f->moe, h, m, why);
+	profile_enter(f->profile, PART_EXPERTS);
 	for (int i = 0; i < m; i += ATTENTION_ROWS)
 		dense_layer(f, l, h + (size_t)i * hidden, min_int(m - i, ATTENTION_ROWS));
 	return 0;
@@ -147,11 +149,16 @@ int forward_run(struct forward *f, const int32_t *ids, int position, int m,
 	for (int i = 0; i < m; i++)
 		kernel()->dequant(&f->weights->embed, ids[i], 1,
 				  f->h + (size_t)i * (size_t)c->hidden, 0);
+	f->moe.progress = progress;
+	f->moe.share = (double)m / c->layers;
+	f->moe.total = total;
 	for (int n = 0; n < c->layers; n++) {
+		f->moe.done = done + (double)m * n / c->layers;
 		int r = forward_layer(f, &f->weights->layer[n], n, position, f->h, m, &f->sets,
 				      why);
 		if (r)
 			return r;
+		profile_enter(f->profile, PART_OTHER);
 		progress_report(progress, "prompt", done + (double)m * (n + 1) / c->layers, total);
 	}
 	return 0;
@@ -171,7 +178,9 @@ void forward_logits(struct forward *f, int first, int n, float *logits)
 {
 	const struct model_config *c = f->config;
 
+	profile_enter(f->profile, PART_HEAD);
 	forward_normed(f, first, n, f->logit_x);
 	matmul(f->compute, &f->weights->head, f->logit_x, (size_t)c->hidden, n, logits,
 	       (size_t)c->vocab);
+	profile_enter(f->profile, PART_OTHER);
 }

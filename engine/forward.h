@@ -18,6 +18,7 @@ struct forward {
 	const struct weights *weights;
 	const struct compute *compute;
 	struct experts *experts;
+	struct profile *profile;
 	/* Owned. */
 	struct kvcache kv; /* the MTP layer's rows too, if it is used */
 	int ctx, chunk;    /* positions; rows of a chunk */
@@ -37,7 +38,8 @@ struct forward {
 /* Bytes that forward_init() takes, without the key-value cache; SIZE_MAX if no machine has them. */
 size_t forward_bytes(const struct model_config *c, int ctx, int chunk, int threads);
 
-/* f->config, weights, compute and experts are set. 1 <= chunk <= ctx. layers: of the cache. */
+/* f->config, weights, compute, experts and profile are set, and lookahead and profile of f->moe.
+ * 1 <= chunk <= ctx. layers: of the cache. */
 int forward_init(struct forward *f, int layers, int ctx, int chunk, enum kv_type kv, char *why);
 void forward_free(struct forward *f); /* a zeroed one is fine */
 

@@ -51,13 +51,15 @@ static int feed_prompt(struct engine *e, struct generation *g, char *why)
 }
 
 /* logits are those after the last token fed. */
-static int decode(struct sampler *s, struct generation *g, int most, const float *logits,
-		  double start, char *why)
+static int decode(struct engine *e, struct sampler *s, struct generation *g, int most,
+		  const float *logits, double start, char *why)
 {
 	double first = 0, saved = start;
 
 	while (g->made < most && !interrupted(g)) {
+		profile_enter(engine_profile(e), PART_HEAD);
 		int32_t id = sampler_pick(s, logits);
+		profile_enter(engine_profile(e), PART_OTHER);
 		g->ids[g->made++] = id;
 		if (g->made == 1) {
 			first = clock_seconds();
@@ -100,18 +102,21 @@ int generate(struct engine *e, struct sampler *s, int vocab, struct generation *
 		free(logits);
 		return fail(why, ENOMEM, "no memory for %zu bytes of logits", bytes);
 	}
+	engine_profile_begin(e, PROFILE_PROMPT);
 	int r = feed_prompt(e, g, why);
 	bool whole = !r && g->prompt_done == g->prompt_n;
 	if (whole)
 		r = engine_logits(e, logits, why);
 	g->prompt_s = clock_seconds() - start;
+	engine_profile_begin(e, PROFILE_DECODE);
 	if (whole && !r && g->logits)
 		memcpy(g->logits, logits, bytes);
 	if (whole && !r)
 		r = speculate_start(&g->spec, e, s, vocab, g->draft, g->draft_max, why);
 	if (whole && !r)
-		r = decode(s, g, most, logits, start, why);
+		r = decode(e, s, g, most, logits, start, why);
 	speculate_end(&g->spec);
+	engine_profile_end(e);
 	if (!whole) {
 		free(g->logits);
 		g->logits = NULL;

@@ -120,7 +120,10 @@ static int run_experts(const struct compute *cp, const struct model_config *c,
 	struct expert *batch[EXPERTS_BATCH], *next = NULL;
 
 	for (int done = 0, count; done < n; done += count) {
-		int rows = 0, r = next ? 0 : experts_next(experts, &next, why);
+		int rows = 0, r = 0;
+		profile_enter(w->profile, PART_WAIT);
+		if (!next)
+			r = experts_next(experts, &next, why);
 		if (r)
 			return r;
 		for (count = 0;
@@ -129,9 +132,14 @@ static int run_experts(const struct compute *cp, const struct model_config *c,
 			batch[count++] = next;
 			next = done + count < n ? experts_another(experts) : NULL;
 		}
+		profile_enter(w->profile, PART_EXPERTS);
+		if (experts_all_here(experts)) /* the drive would be idle from now on */
+			lookahead_send(w->lookahead);
 		run_batch(cp, c, batch, count, w);
 		for (int i = 0; i < count; i++)
 			experts_done(experts, batch[i]);
+		progress_report(w->progress, "prompt", w->done + w->share * (done + count) / n,
+				w->total);
 	}
 	return 0;
 }
@@ -166,12 +174,17 @@ int moe(const struct compute *cp, const struct model_config *c, const struct lay
 	struct sum sum = { cp, c, w, l->ffn.width != 0, h };
 	size_t hidden = (size_t)c->hidden;
 
+	profile_enter(w->profile, PART_ROUTER);
 	for (int i = 0; i < m; i++)
 		rms_norm(w->x + (size_t)i * hidden, h + (size_t)i * hidden, l->ffn_norm, c->hidden,
 			 c->norm_eps);
 	route(cp, c, l, w, m);
 	int chosen = group_by_expert(c, w, m);
 	experts_ask(experts, layer, w->ids, chosen);
+	/* While the first ones come. */
+	if (layer + 1 < c->layers && c->sparse[layer + 1])
+		lookahead_guess(w->lookahead, cp, l + 1, layer + 1, h, m);
+	profile_enter(w->profile, PART_EXPERTS);
 	run_shared(cp, &l->ffn, w, m);
 	int r = run_experts(cp, c, experts, w, chosen, why);
 	if (!r)

@@ -15,10 +15,20 @@
 #include "engine/compute.h"
 #include "engine/experts.h"
 #include "engine/ffn.h"
+#include "engine/lookahead.h"
+#include "engine/profile.h"
+#include "engine/progress.h"
 #include "engine/router.h"
 #include "engine/weights.h"
 
 struct moe_work {
+	/* Not owned; set by whoever laid it out. */
+	struct lookahead *lookahead;
+	struct profile *profile;
+	/* Set before each layer of a prompt: from `done` on, the layer's experts are worth `share` of
+	 * `total` tokens. NULL: nothing to report. */
+	const struct progress *progress;
+	double done, share, total;
 	int rows;
 	float *x;              /* [rows][hidden], normed input */
 	float *logits, *score; /* [rows][experts] */
@@ -36,7 +46,8 @@ struct moe_work {
 /* Takes the arrays for chunks of up to `rows` rows. */
 void moe_lay_out(struct moe_work *w, const struct model_config *c, int rows, struct arena *a);
 
-/* h [m][hidden] += experts(rms_norm(h)), m <= rows. 0 or negative errno with the sentence. */
+/* h [m][hidden] += experts(rms_norm(h)), m <= rows. l: element `layer` of the weights of all layers.
+ * 0 or negative errno with the sentence. */
 int moe(const struct compute *cp, const struct model_config *c, const struct layer_weights *l,
 	int layer, struct experts *experts, struct moe_work *w, float *h, int m, char *why);
 

@@ -23,6 +23,9 @@ const char common_help[] =
 	"  --kv f32|bf16   how the key-value cache is kept (default f32)\n"
 	"  --activations 8|32  bits of what is multiplied with weights of 4 and 8 bits (default 8; "
 	"32 is slower)\n"
+	"  --lookahead auto|on|off  tell the daemon early which experts the next layer will want "
+	"(default auto:\n"
+	"                  while tokens come faster with it)\n"
 	"  --chunk N       tokens of a prompt that go through a layer together (default: what "
 	"memory allows)\n"
 	"  --memory SIZE   memory the program may take (12G): chunk and context are chosen by it\n";
@@ -122,6 +125,16 @@ int option_size(const char *name, const char *text, uint64_t *out)
 	return 0;
 }
 
+static int parse_lookahead(const char *text, enum lookahead_mode *mode)
+{
+	for (int m = LOOKAHEAD_AUTO; m <= LOOKAHEAD_OFF; m++)
+		if (strcmp(text, lookahead_mode_name((enum lookahead_mode)m)) == 0) {
+			*mode = (enum lookahead_mode)m;
+			return 0;
+		}
+	return say_usage("--lookahead takes auto, on or off, not \"%s\"", text);
+}
+
 static int common(struct common_options *o, int code, const char *text)
 {
 	int64_t n = 0;
@@ -147,6 +160,8 @@ static int common(struct common_options *o, int code, const char *text)
 		if (!o->float_activations && strcmp(text, "8") != 0)
 			return say_usage("--activations takes 8 or 32, not \"%s\"", text);
 		return 0;
+	case OPT_LOOKAHEAD:
+		return parse_lookahead(text, &o->lookahead);
 	default:
 		o->kv = strcmp(text, "bf16") == 0 ? KV_BF16 : KV_F32;
 		if (strcmp(text, "f32") != 0 && strcmp(text, "bf16") != 0)

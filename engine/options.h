@@ -31,13 +31,15 @@ int option_number(const char *name, const char *text, double lo, double hi, doub
 /* "12G", "512M", "1.5g", "4096": binary units, as expertfs takes them. At least 1. */
 int option_size(const char *name, const char *text, uint64_t *out);
 
-/* --threads, --ctx, --kv, --activations, --chunk, --memory. 0: not given. */
+/* --threads, --ctx, --kv, --activations, --lookahead, --chunk, --memory. 0: not given. */
 struct common_options {
 	int threads, ctx, chunk;
 	uint64_t memory;
 	enum kv_type kv;
 	bool float_activations;
 	int draft; /* engine_options.draft; no option of its own here */
+	enum lookahead_mode lookahead;
+	bool profile; /* an option of run */
 };
 
 enum {
@@ -46,6 +48,7 @@ enum {
 	OPT_CTX,
 	OPT_KV,
 	OPT_ACTIVATIONS,
+	OPT_LOOKAHEAD,
 	OPT_CHUNK,
 	OPT_MEMORY,
 	OPT_OWN
@@ -58,6 +61,7 @@ enum {
 		{ "ctx", required_argument, NULL, OPT_CTX },                                       \
 		{ "kv", required_argument, NULL, OPT_KV },                                         \
 		{ "activations", required_argument, NULL, OPT_ACTIVATIONS },                       \
+		{ "lookahead", required_argument, NULL, OPT_LOOKAHEAD },                           \
 		{ "chunk", required_argument, NULL, OPT_CHUNK },                                   \
 	{                                                                                          \
 		"memory", required_argument, NULL, OPT_MEMORY                                      \

@@ -80,7 +80,8 @@ static void count_memory(const struct modelfile *file, struct plan *p)
 
 	m->dense = file->dense_bytes;
 	m->kv = kvcache_bytes(c, plan_cache_layers(file, o), o->ctx, o->kv);
-	m->buffers = compute_bytes(o->threads, weights_max_cols(c)) + experts_bytes(file, p->mode) +
+	m->buffers = compute_bytes(o->threads, weights_max_cols(c)) +
+		     experts_bytes(file, p->mount.mode) + lookahead_bytes(c) +
 		     (size_t)c->vocab * sizeof(float) + (size_t)o->ctx * sizeof(int32_t);
 	if (o->session)
 		m->buffers += kv_session_bytes(kvcache_bytes(c, c->layers, 1, o->kv), o->ctx);
@@ -152,16 +153,14 @@ static int check_files(const struct modelfile *file, char *why)
 int engine_plan_make(const struct modelfile *file, const struct engine_options *in, struct plan *p,
 		     char *why)
 {
-	struct mount_stats stats;
 	int r = complete(file, in, &p->options, why);
 
 	if (!r)
 		r = check_files(file, why);
 	if (!r)
-		r = mount_stats(file->dir, &stats, why);
+		r = mount_stats(file->dir, &p->mount, why);
 	if (r)
 		return r;
-	p->mode = stats.mode;
 	count_memory(file, p);
 	find_room(p);
 	return p->memory.total > p->memory.available ? too_little(file, &p->memory, "", why) : 0;
@@ -265,17 +264,15 @@ int engine_plan(const struct modelfile *file, const struct engine_options *in,
 {
 	struct plan p = { .options = *in };
 	struct choice_of c = { file, &p, 0 };
-	struct mount_stats stats;
-	int ctx = in->ctx, chunk = in->chunk, r = mount_stats(file->dir, &stats, why);
+	int ctx = in->ctx, chunk = in->chunk, r = mount_stats(file->dir, &p.mount, why);
 
 	*out = *in;
 	if (r)
 		return r;
-	p.mode = stats.mode;
 	if (!p.options.threads)
 		p.options.threads = machine_cores();
 	find_room(&p);
-	c.budget = budget(&p.options, stats.memory_to_come);
+	c.budget = budget(&p.options, p.mount.memory_to_come);
 	if (!choose(&c, need, &ctx, &chunk)) {
 		ctx = in->ctx ? in->ctx : need->least;
 		chunk = in->chunk ? in->chunk : at_most(need->feed, ENGINE_CHUNK_MIN);

@@ -10,7 +10,7 @@
 
 struct plan {
 	struct engine_options options; /* completed */
-	enum serve_mode mode;
+	struct mount_stats mount;
 	struct engine_memory memory;
 };
 

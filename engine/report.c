@@ -157,6 +157,9 @@ static void fill(json_t *o, const struct run_report *r)
 	json_object_set_new(o, "hits", count_or_null(r->hits));
 	json_object_set_new(o, "misses", count_or_null(r->misses));
 	json_object_set_new(o, "session_restored", count_or_null(g->session ? g->restored : -1));
+	json_object_set_new(o, "lookahead", lookahead_json(&r->stats->lookahead, &r->guess));
+	if (r->profile)
+		json_object_set_new(o, "profile", profile_json(r->profile));
 	json_object_set_new(o, "mode", json_string(serve_mode_name(r->mode)));
 }
 
@@ -218,4 +221,7 @@ void report_lines(const struct run_report *r)
 		fprintf(stderr, ", %lld hits and %lld misses", (long long)r->hits,
 			(long long)r->misses);
 	fprintf(stderr, ", mode %s\n", serve_mode_name(r->mode));
+	lookahead_lines(&r->stats->lookahead, &r->guess);
+	if (r->profile)
+		profile_lines(r->profile);
 }

@@ -7,6 +7,7 @@
 
 #include "engine/client.h"
 #include "engine/generate.h"
+#include "engine/report_profile.h"
 
 struct run_report {
 	const struct generation *g;
@@ -14,7 +15,9 @@ struct run_report {
 	enum serve_mode mode;
 	int64_t hits, misses; /* of the daemon during the run; -1: unknown */
 	bool can_draft;       /* the model has an MTP layer */
-	bool seeded;          /* a seed was in use */
+	struct guess_counts guess;
+	const struct profile_report *profile; /* NULL: none was asked for */
+	bool seeded;                          /* a seed was in use */
 	uint64_t seed;
 	const char *text; /* without end token and special tokens; any bytes */
 	size_t text_bytes;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which experts of a layer lie in the daemon's memory, as .expertfs/map tells (its format: man
- * expertfs, and expertfs/stats.h). One read of that file costs 0.1 ms; an attribute of each expert
+ * Which experts of a layer lie in the daemon's memory, as .expertfs/map tells (its format:
+ * expertfs/stats.h). One read of that file costs 0.1 ms; an attribute of each expert
  * would cost 0.02 ms apiece. It is a hint: what it says may have changed by the next moment, and only
  * the order of work may follow from it.
  */

@@ -14,6 +14,7 @@
 
 #include "engine/engine.h"
 #include "engine/experts.h"
+#include "engine/lookahead.h"
 #include "engine/residency.h"
 #include "tests/unit/tiny_model.h"
 
@@ -131,19 +132,34 @@ static void missing_ones_go_first(void **state)
 	tear_down(&m);
 }
 
-static void run(const struct model *m, float *logits)
+/* At once, or token by token. */
+static void feed(const struct model *m, enum lookahead_mode mode, int piece, float *logits,
+		 struct lookahead_stats *out)
 {
-	const struct engine_options o = { .threads = 2, .ctx = TINY_CTX };
+	const struct engine_options o = { .threads = 2, .ctx = TINY_CTX, .lookahead = mode };
+	struct engine_stats stats;
 	char why[1024] = "";
 	struct engine *e;
 	int32_t ids[TOKENS];
+	int r;
 
 	for (int i = 0; i < TOKENS; i++)
 		ids[i] = (i * 29 + i * i) % TINY_VOCAB;
-	if (engine_open(m->file, &o, &e, why) || engine_feed(e, ids, TOKENS, why) ||
-	    engine_logits(e, logits, why))
+	r = engine_open(m->file, &o, &e, why);
+	for (int i = 0; i < TOKENS && !r; i += piece)
+		r = engine_feed(e, ids + i, piece, why);
+	if (r || engine_logits(e, logits, why))
 		fail_msg("%s", why);
+	engine_get_stats(e, &stats);
+	*out = stats.lookahead;
 	engine_close(e);
+}
+
+static void run(const struct model *m, float *logits)
+{
+	struct lookahead_stats stats;
+
+	feed(m, LOOKAHEAD_AUTO, TOKENS, logits, &stats);
 }
 
 /* Of 50 tokens, each layer's 20 experts are chosen: more than may be open. What the map says decides
@@ -209,6 +225,114 @@ static void an_error_in_the_middle(void **state)
 	}
 }
 
+/* The names that were written, which must be of layers with experts; returns how many. */
+static int check_guesses(const struct model *m, int most_a_line)
+{
+	char path[512], line[4096];
+	int names = 0;
+
+	snprintf(path, sizeof(path), "%s/.expertfs/prefetch", m->tiny.dir);
+	FILE *f = fopen(path, "r");
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f)) {
+		int layer, expert, at = 0, n, of_line = 0, first = 0;
+		assert_int_equal(line[strlen(line) - 1], '\n');
+		while (sscanf(line + at, "%d/%d%n", &layer, &expert, &n) == 2) {
+			assert_in_range(layer, 1, TINY_LAYERS - 1);
+			assert_in_range(expert, 0, TINY_EXPERTS - 1);
+			first = first ? first : layer;
+			assert_int_equal(layer, first);
+			at += n;
+			of_line++;
+		}
+		assert_int_equal(line[at], '\n');
+		assert_in_range(of_line, 1, most_a_line);
+		names += of_line;
+	}
+	fclose(f);
+	return names;
+}
+
+static void guesses_are_written_and_change_nothing(void **state)
+{
+	float want[TINY_VOCAB], got[TINY_VOCAB];
+	struct lookahead_stats stats;
+	struct model m;
+
+	(void)state;
+	set_up(&m, "passthrough");
+	feed(&m, LOOKAHEAD_ON, 1, want, &stats);
+	assert_int_equal(stats.guesses, 0);
+	assert_string_equal(stats.verdict, "no memory to load ahead into");
+	write_file(&m, "stats.json", "{\"mode\": \"passthrough\", \"memory\": {\"slots\": 24}}");
+	feed(&m, LOOKAHEAD_ON, 1, got, &stats);
+	assert_memory_equal(want, got, sizeof(want));
+	assert_string_equal(stats.verdict, "the daemon takes no guesses");
+	write_file(&m, "prefetch", "");
+	feed(&m, LOOKAHEAD_OFF, 1, got, &stats);
+	assert_memory_equal(want, got, sizeof(want));
+	assert_true(stats.guesses == 0 && check_guesses(&m, 0) == 0);
+	/* Layers 2 and 3 are foretold, 3 experts each, for each token; for many at once where tied
+	 * rows are computed anew (engine.c). */
+	feed(&m, LOOKAHEAD_ON, 1, got, &stats);
+	assert_memory_equal(want, got, sizeof(want));
+	assert_in_range(stats.guesses, 2 * TINY_TOPK * TOKENS, 2 * 12 * 2 * TOKENS);
+	assert_string_equal(stats.verdict, "on");
+	/* One that comes while another is written may be lost. */
+	assert_in_range(check_guesses(&m, 12), TINY_TOPK, 2 * 12 * 2 * TOKENS);
+	uint64_t always = stats.guesses;
+	write_file(&m, "prefetch", "");
+	feed(&m, LOOKAHEAD_AUTO, 1, got, &stats);
+	assert_memory_equal(want, got, sizeof(want));
+	assert_true(stats.trials >= 1 && stats.on_s > 0 && stats.off_s > 0);
+	assert_in_range(stats.guesses, 1, always - 1);
+	/* A prompt's experts by their votes, as many as half of the memory holds. */
+	write_file(&m, "prefetch", "");
+	feed(&m, LOOKAHEAD_AUTO, TOKENS, got, &stats);
+	assert_memory_equal(want, got, sizeof(want));
+	assert_int_equal(stats.guesses, 2 * 12);
+	assert_in_range(check_guesses(&m, 12), 12, 24);
+	tear_down(&m);
+}
+
+static void a_trial_keeps_what_is_quicker(void **state)
+{
+	struct lookahead_trial t;
+
+	(void)state;
+	for (int better = 0; better < 2; better++) {
+		trial_begin(&t, LOOKAHEAD_AUTO);
+		for (int round = 0; round < 3; round++) {
+			int with = 0;
+			for (int i = 0; i < TRIAL_TOKENS; i++) {
+				/* Ever quicker, as while a store fills; one that is held up. */
+				double s = 1 - 0.01 * i - (t.on == better ? 0.05 : 0);
+				with += t.on;
+				trial_token(&t, i == 5 ? 100 : s, 0.3);
+			}
+			assert_int_equal(with, TRIAL_TOKENS / 2);
+			assert_int_equal(t.trials, round + 1);
+			for (int i = 0; i < TRIAL_KEEP; i++) {
+				assert_true(t.on == better);
+				trial_token(&t, 1, 0.3);
+			}
+		}
+	}
+	/* Nothing is waited for: no guesses, however quick. */
+	trial_begin(&t, LOOKAHEAD_AUTO);
+	for (int i = 0; i < TRIAL_TOKENS; i++)
+		trial_token(&t, t.on ? 0.5 : 1, 0.001);
+	assert_false(t.on);
+	for (int mode = LOOKAHEAD_ON; mode <= LOOKAHEAD_OFF; mode++) {
+		trial_begin(&t, (enum lookahead_mode)mode);
+		for (int i = 0; i < 2 * TRIAL_TOKENS; i++) {
+			assert_true(t.on == (mode == LOOKAHEAD_ON));
+			trial_token(&t, 1, 1);
+		}
+		assert_int_equal(t.trials, 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -216,6 +340,8 @@ int main(void)
 		cmocka_unit_test(missing_ones_go_first),
 		cmocka_unit_test(same_bits_in_any_order),
 		cmocka_unit_test(an_error_in_the_middle),
+		cmocka_unit_test(guesses_are_written_and_change_nothing),
+		cmocka_unit_test(a_trial_keeps_what_is_quicker),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
