@@ -32,7 +32,7 @@
 #include "engine/progress.h"
 
 /* Rows that go through a layer together by default: the more, the fewer times a long prompt opens
- * each expert; 1,024 take 350 MB of buffers for GLM-5.2. */
+ * each expert; 1,024 take 370 MB of buffers for GLM-5.2. */
 #define ENGINE_CHUNK 1024
 
 struct engine_options {

@@ -183,6 +183,16 @@ static struct list *openable(struct experts *x)
 	return NULL;
 }
 
+/* A thread each for what has to be waited for; few where nothing has. */
+static void wake_openers(struct experts *x)
+{
+	int slow = x->quick < STREAK ? left(&x->missing) : 0, n = slow > x->few ? slow : x->few;
+	int all = left(&x->missing) + left(&x->ready);
+
+	for (int i = 0; i < n && i < all && i < EXPERTS_OPEN; i++)
+		pthread_cond_signal(&x->work);
+}
+
 static void open_next(struct experts *x, struct list *l)
 {
 	struct slot *s = free_slot(x);
@@ -203,6 +213,8 @@ static void open_next(struct experts *x, struct list *l)
 	s->state = SLOT_ARRIVED;
 	s->turn = x->turn++;
 	pthread_cond_signal(&x->arrived);
+	if (slow)
+		wake_openers(x);
 }
 
 static void *opener(void *arg)
@@ -219,16 +231,6 @@ static void *opener(void *arg)
 	}
 	pthread_mutex_unlock(&x->lock);
 	return NULL;
-}
-
-/* A thread each for what has to be waited for; few where nothing has. */
-static void wake_openers(struct experts *x)
-{
-	int slow = x->quick < STREAK ? left(&x->missing) : 0, n = slow > x->few ? slow : x->few;
-	int all = left(&x->missing) + left(&x->ready);
-
-	for (int i = 0; i < n && i < all && i < EXPERTS_OPEN; i++)
-		pthread_cond_signal(&x->work);
 }
 
 static int start_threads(struct experts *x)
