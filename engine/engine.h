@@ -36,7 +36,7 @@
 #define ENGINE_DRAFT_MAX 15
 
 /* Rows that go through a layer together by default: the more, the fewer times a long prompt opens
- * each expert; 1,024 take 350 MB of buffers for GLM-5.2. engine_plan() chooses between MIN, below
+ * each expert; 1,024 take 370 MB of buffers for GLM-5.2. engine_plan() chooses between MIN, below
  * which the matrix products get slow, and MAX, beyond which nearly every expert is chosen by some row
  * of each chunk anyway. */
 #define ENGINE_CHUNK     1024

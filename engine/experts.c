@@ -26,6 +26,7 @@
 
 #include "engine/clock.h"
 #include "engine/fail.h"
+#include "engine/kept.h"
 #include "engine/machine.h"
 #include "engine/residency.h"
 
@@ -45,6 +46,7 @@ struct slot {
 	uint64_t turn; /* arrived slots are handed out in this order */
 	int fd, err;
 	void *map; /* NULL: the bytes are in buffer */
+	bool kept; /* the mapping stays when the expert is closed */
 	size_t bytes;
 	void *buffer; /* kept from one use to the next; NULL until needed */
 	char why[WHY_MAX];
@@ -59,6 +61,7 @@ struct list {
 
 struct experts {
 	const struct modelfile *file;
+	struct kept kept;
 	bool may_map, may_ask; /* files can be mapped; there is a daemon */
 	int few;               /* threads that are woken while opens are quick */
 	pthread_mutex_t lock;
@@ -93,12 +96,14 @@ static int read_in(struct slot *s, size_t room)
 	return 0;
 }
 
-static int bring(const struct experts *x, struct slot *s)
+static int bring(struct experts *x, int layer, struct slot *s)
 {
 	if (x->may_map) {
 		s->map = mmap(NULL, s->bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, s->fd, 0);
-		if (s->map != MAP_FAILED)
+		if (s->map != MAP_FAILED) {
+			s->kept = kept_put(&x->kept, layer, s->expert.id, s->map);
 			return 0;
+		}
 		s->map = NULL;
 	}
 	return read_in(s, x->file->largest_expert);
@@ -109,14 +114,15 @@ static int bind_matrix(const struct tensor *t, const void *base, struct wmat *ou
 	return wmat_bind(out, t->fmt, t->rows, t->cols, (const char *)base + t->offset, t->bytes);
 }
 
-static int open_expert(const struct experts *x, int layer, struct slot *s)
+static int open_expert(struct experts *x, int layer, struct slot *s)
 {
 	const struct expert_layout *l = x->file->layer_layout[layer];
 	char path[4096];
 	struct statx st;
 	int r;
 
-	s->map = NULL;
+	s->map = kept_find(&x->kept, layer, s->expert.id);
+	s->kept = s->map != NULL;
 	s->bytes = l->bytes;
 	snprintf(path, sizeof(path), "%s/experts/%03d/%03d", x->file->dir, layer, s->expert.id);
 	s->fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -126,7 +132,7 @@ static int open_expert(const struct experts *x, int layer, struct slot *s)
 	if (st.stx_size != l->bytes)
 		return fail(s->why, EINVAL, "expert %s has %llu bytes, model.json says %llu", path,
 			    (unsigned long long)st.stx_size, (unsigned long long)l->bytes);
-	r = bring(x, s);
+	r = s->map ? 0 : bring(x, layer, s);
 	if (r == -ENOMEM)
 		return fail(s->why, ENOMEM, "no memory for the %zu bytes of expert %s", s->bytes,
 			    path);
@@ -144,7 +150,7 @@ static int open_expert(const struct experts *x, int layer, struct slot *s)
 
 static void close_expert(struct slot *s)
 {
-	if (s->map)
+	if (s->map && !s->kept)
 		munmap(s->map, s->bytes);
 	if (s->fd >= 0)
 		close(s->fd);
@@ -177,6 +183,16 @@ static struct list *openable(struct experts *x)
 	return NULL;
 }
 
+/* A thread each for what has to be waited for; few where nothing has. */
+static void wake_openers(struct experts *x)
+{
+	int slow = x->quick < STREAK ? left(&x->missing) : 0, n = slow > x->few ? slow : x->few;
+	int all = left(&x->missing) + left(&x->ready);
+
+	for (int i = 0; i < n && i < all && i < EXPERTS_OPEN; i++)
+		pthread_cond_signal(&x->work);
+}
+
 static void open_next(struct experts *x, struct list *l)
 {
 	struct slot *s = free_slot(x);
@@ -197,6 +213,8 @@ static void open_next(struct experts *x, struct list *l)
 	s->state = SLOT_ARRIVED;
 	s->turn = x->turn++;
 	pthread_cond_signal(&x->arrived);
+	if (slow)
+		wake_openers(x);
 }
 
 static void *opener(void *arg)
@@ -213,16 +231,6 @@ static void *opener(void *arg)
 	}
 	pthread_mutex_unlock(&x->lock);
 	return NULL;
-}
-
-/* A thread each for what has to be waited for; few where nothing has. */
-static void wake_openers(struct experts *x)
-{
-	int slow = x->quick < STREAK ? left(&x->missing) : 0, n = slow > x->few ? slow : x->few;
-	int all = left(&x->missing) + left(&x->ready);
-
-	for (int i = 0; i < n && i < all && i < EXPERTS_OPEN; i++)
-		pthread_cond_signal(&x->work);
 }
 
 static int start_threads(struct experts *x)
@@ -261,7 +269,8 @@ int experts_start(const struct modelfile *file, enum serve_mode mode, struct exp
 	pthread_mutex_init(&x->lock, NULL);
 	pthread_cond_init(&x->work, NULL);
 	pthread_cond_init(&x->arrived, NULL);
-	int r = x->order && x->in_memory ? start_threads(x) : ENOMEM;
+	int r = x->order && x->in_memory ? -kept_init(&x->kept, file, mode) : ENOMEM;
+	r = r ? r : start_threads(x);
 	if (r) {
 		experts_stop(x);
 		return fail(why, r, "cannot start the threads that open experts: %s", strerror(r));
@@ -286,6 +295,7 @@ void experts_stop(struct experts *x)
 	pthread_cond_destroy(&x->arrived);
 	pthread_cond_destroy(&x->work);
 	pthread_mutex_destroy(&x->lock);
+	kept_free(&x->kept);
 	free(x->in_memory);
 	free(x->order);
 	free(x);
@@ -293,7 +303,8 @@ void experts_stop(struct experts *x)
 
 size_t experts_bytes(const struct modelfile *file, enum serve_mode mode)
 {
-	return mode == SERVE_DIRECT ? EXPERTS_OPEN * (size_t)file->largest_expert : 0;
+	return mode == SERVE_DIRECT ? EXPERTS_OPEN * (size_t)file->largest_expert
+				    : kept_bytes(file, mode);
 }
 
 /* Puts those that have to be waited for first; returns how many these are. All of them unless it is
@@ -321,6 +332,7 @@ void experts_ask(struct experts *x, int layer, const int32_t *ids, int n)
 {
 	int missing = sort_by_residency(x, layer, ids, n);
 
+	kept_look(&x->kept);
 	pthread_mutex_lock(&x->lock);
 	x->layer = layer;
 	x->missing = (struct list){ .ids = x->order, .n = missing };

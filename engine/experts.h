@@ -49,7 +49,7 @@ int experts_start(const struct modelfile *file, enum serve_mode mode, struct exp
 		  char *why);
 void experts_stop(struct experts *x); /* NULL is fine */
 
-/* Bytes it takes: buffers of the mode that reads, else nothing worth counting. */
+/* Bytes it takes: buffers of the mode that reads; what mappings that are kept take (kept.h). */
 size_t experts_bytes(const struct modelfile *file, enum serve_mode mode);
 
 /* Begins to open ids[0..n) of a layer that has experts, each named once; n >= 1, and no more than

@@ -26,6 +26,10 @@
 #define NAMES 128
 #define LINE  (NAMES * 12) /* "1023/65535 " */
 
+/* A guess by one row of a prompt is right too seldom: with it, a cold prompt of 64 tokens (8 of 128
+ * experts each) read 7 % more than it needed, without it 3 %. */
+#define PROMPT_VOTES 2
+
 /* Up to so many rows are tokens that are being made, with drafts for the next ones. */
 #define DECODE_ROWS 8
 
@@ -177,16 +181,16 @@ void lookahead_stop(struct lookahead *a)
 	free(a);
 }
 
-/* The `most` experts with the most votes, as a line. */
-static void write_guess(struct lookahead *a, int layer, int most)
+/* The experts with the most votes, and `least` of them, as a line. */
+static void write_guess(struct lookahead *a, int layer, int least)
 {
 	a->guess_bytes = 0;
-	for (a->guess_names = 0; a->guess_names < most; a->guess_names++) {
+	for (a->guess_names = 0; a->guess_names < a->most; a->guess_names++) {
 		int best = 0;
 		for (int e = 1; e < a->config->experts; e++)
 			if (a->votes[e] > a->votes[best])
 				best = e;
-		if (!a->votes[best])
+		if (a->votes[best] < least)
 			break;
 		a->votes[best] = 0;
 		a->guess_bytes += (size_t)sprintf(a->guess + a->guess_bytes, "%d/%d ", layer, best);
@@ -215,7 +219,7 @@ void lookahead_guess(struct lookahead *a, const struct compute *cp, const struct
 		for (size_t k = 0; k < topk; k++)
 			a->votes[a->choice[i * topk + k].expert]++;
 	}
-	write_guess(a, layer, a->most);
+	write_guess(a, layer, m <= DECODE_ROWS ? 1 : PROMPT_VOTES);
 }
 
 void lookahead_send(struct lookahead *a)

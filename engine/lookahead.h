@@ -6,13 +6,13 @@
  *
  * The state at hand is the one behind this layer's attention. Measured on the tale model, 9,500
  * choices: of those of the next layer it finds 0.70; with the shared expert added 0.70; when the
- * layer is complete 0.72, but by then most of the time is over in which a guess helps. (Reported of
- * larger models: 0.72, shared/research/peers.md 2.7.)
+ * layer is complete 0.72, but by then most of the time is over in which a guess helps.
  *
- * Whether guesses pay depends on drive, memory and model, and the sign flips (peers.md 9.8). So with
- * LOOKAHEAD_AUTO the engine compares: some tokens with guesses against some without, now and then
- * anew, and keeps what was quicker. In a prompt the guess is by the votes of many rows, hardly ever
- * wrong, and is always made unless LOOKAHEAD_OFF.
+ * Whether guesses pay depends on drive, memory and model: other engines report from 34 % more to 38 %
+ * fewer tokens. So with LOOKAHEAD_AUTO the engine compares: some tokens with guesses against some
+ * without, now and then anew, and keeps what was quicker. In a prompt many rows vote, and what is
+ * guessed is used (of 512 tokens 1,296 of 1,298, of 64 tokens 760 of 800): there a guess is always made
+ * unless LOOKAHEAD_OFF.
  *
  * A guess is no use of an expert and changes no result. One thread at a time may call.
  */

@@ -139,7 +139,8 @@ static int read_memory(const struct json_in *in, struct mount_stats *out, char *
 
 static int read_counts(const struct json_in *in, struct mount_stats *out, char *why)
 {
-	const struct json_in memory = member(in, "memory"), prefetch = member(in, "prefetch");
+	const struct json_in memory = member(in, "memory"), prefetch = member(in, "prefetch"),
+			     experts = member(in, "experts");
 	int r = count(in, "hits", &out->hits, why);
 
 	if (!r)
@@ -147,9 +148,15 @@ static int read_counts(const struct json_in *in, struct mount_stats *out, char *
 	if (!r)
 		r = count(in, "bytes_read", &out->bytes_read, why);
 	if (!r)
+		r = count(&experts, "total", &out->experts, why);
+	if (!r)
 		r = count(&memory, "slots", &out->slots, why);
 	if (!r)
 		r = read_memory(&memory, out, why);
+	if (!r)
+		r = count(&memory, "hot_store", &out->hot_store, why);
+	if (!r)
+		r = count(&memory, "capacity", &out->capacity, why);
 	if (!r)
 		r = count(&prefetch, "loaded", &out->prefetch_loaded, why);
 	if (!r)
@@ -191,7 +198,10 @@ int mount_stats(const char *dir, struct mount_stats *out, char *why)
 	*out = (struct mount_stats){ .mode = SERVE_PLAIN,
 				     .hits = -1,
 				     .misses = -1,
+				     .experts = -1,
 				     .slots = -1,
+				     .hot_store = -1,
+				     .capacity = -1,
 				     .bytes_read = -1,
 				     .prefetch_loaded = -1,
 				     .prefetch_used = -1,

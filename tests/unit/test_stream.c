@@ -84,15 +84,11 @@ static void a_map_is_read(void **state)
 /* Bit e of `resident`: expert e lies in memory. Layers 1 to 3 alike. */
 static void write_map(const struct model *m, uint32_t resident)
 {
-	char text[256] = "# hottest 1\n";
+	char text[256], line[TINY_EXPERTS + 1] = "";
 
-	for (int layer = 1; layer < TINY_LAYERS; layer++) {
-		size_t n = strlen(text);
-		snprintf(text + n, sizeof(text) - n, "%03d ", layer);
-		for (int e = 0; e < TINY_EXPERTS; e++)
-			strcat(text, resident >> e & 1 ? "B" : "0");
-		strcat(text, "\n");
-	}
+	for (int e = 0; e < TINY_EXPERTS; e++)
+		line[e] = resident >> e & 1 ? 'B' : '0';
+	snprintf(text, sizeof(text), "# hottest 1\n001 %s\n002 %s\n003 %s\n", line, line, line);
 	write_file(m, "map", text);
 }
 
@@ -189,6 +185,79 @@ static void same_bits_in_any_order(void **state)
 		assert_memory_equal(want, got, sizeof(want));
 		tear_down(&m);
 	}
+}
+
+/* Mappings of this model's expert files in this process. */
+static int mappings(const struct model *m)
+{
+	FILE *f = fopen("/proc/self/maps", "r");
+	char line[1024], part[512];
+	int n = 0;
+
+	assert_non_null(f);
+	snprintf(part, sizeof(part), "%s/experts/", m->tiny.dir);
+	while (fgets(line, sizeof(line), f))
+		n += strstr(line, part) != NULL;
+	fclose(f);
+	return n;
+}
+
+static void use_all(struct experts *x, int layer)
+{
+	struct expert *e;
+	int seen[TINY_EXPERTS] = { 0 };
+	char why[1024] = "";
+
+	experts_ask(x, layer, all, TINY_EXPERTS);
+	for (int i = 0; i < TINY_EXPERTS; i++) {
+		assert_int_equal(experts_next(x, &e, why), 0);
+		assert_int_equal(seen[e->id]++, 0);
+		experts_done(x, e);
+	}
+}
+
+static const char roomy[] = "{\"mode\": \"passthrough\", \"experts\": {\"total\": 60}, "
+			    "\"memory\": {\"slots\": 60, \"hot_store\": 100, \"capacity\": 100}}";
+static const char pressed[] = "{\"mode\": \"passthrough\", \"experts\": {\"total\": 60}, "
+			      "\"memory\": {\"slots\": 60, \"hot_store\": 100, \"capacity\": 99}}";
+static const char small[] = "{\"mode\": \"passthrough\", \"experts\": {\"total\": 60}, "
+			    "\"memory\": {\"slots\": 59, \"hot_store\": 100, \"capacity\": 100}}";
+
+/* While all experts fit into the daemon's memory, and until it is to give some of it back. */
+static void mappings_are_kept(void **state)
+{
+	float want[TINY_VOCAB], got[TINY_VOCAB];
+	struct experts *x;
+	struct model m;
+	char why[1024] = "";
+
+	(void)state;
+	set_up(&m, "passthrough");
+	run(&m, want);
+	write_file(&m, "stats.json", small);
+	assert_int_equal(experts_start(m.file, SERVE_PASSTHROUGH, &x, why), 0);
+	use_all(x, 1);
+	assert_int_equal(mappings(&m), 0);
+	experts_stop(x);
+	write_file(&m, "stats.json", roomy);
+	run(&m, got);
+	assert_memory_equal(want, got, sizeof(want));
+	assert_int_equal(mappings(&m), 0);
+	assert_int_equal(experts_start(m.file, SERVE_PASSTHROUGH, &x, why), 0);
+	for (int i = 0; i < 30; i++)
+		use_all(x, 1 + i % 3);
+	assert_int_equal(mappings(&m), 60);
+	write_file(&m, "stats.json", pressed);
+	for (int i = 0; i < 256; i++)
+		use_all(x, 1 + i % 3);
+	assert_int_equal(mappings(&m), 0);
+	write_file(&m, "stats.json", roomy);
+	for (int i = 0; i < 256; i++)
+		use_all(x, 1);
+	assert_int_equal(mappings(&m), TINY_EXPERTS);
+	experts_stop(x);
+	assert_int_equal(mappings(&m), 0);
+	tear_down(&m);
 }
 
 /* In the middle of a layer, from either list. */
@@ -339,6 +408,7 @@ int main(void)
 		cmocka_unit_test(a_map_is_read),
 		cmocka_unit_test(missing_ones_go_first),
 		cmocka_unit_test(same_bits_in_any_order),
+		cmocka_unit_test(mappings_are_kept),
 		cmocka_unit_test(an_error_in_the_middle),
 		cmocka_unit_test(guesses_are_written_and_change_nothing),
 		cmocka_unit_test(a_trial_keeps_what_is_quicker),
