@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "engine/modelfile.h"
+#include "engine/weights.h"
 #include "tests/unit/tiny_model.h"
 
 static char *good; /* a model.json that loads */
@@ -314,17 +315,37 @@ static void tensors_that_lie(void **state)
 static void layouts_that_lie(void **state)
 {
 	(void)state;
-	refused("\"layers\": [1, 2, 3]", "\"layers\": [1, 2]", "layer 3 should have experts");
-	refused("\"layers\": [1, 2, 3]", "\"layers\": [1, 2, 3, 3]", "in two layouts");
-	refused("\"layers\": [1, 2, 3]", "\"layers\": [1, 2, 3, 100000]", "impossible layer");
-	refused("\"layers\": [1, 2, 3]", "\"layers\": [1, 2, 3, \"4\"]", "impossible layer");
+	refused("\"layers\": [1, 2, 3, 4]", "\"layers\": [1, 2, 4]", "layer 3 should have experts");
+	refused("\"layers\": [1, 2, 3, 4]", "\"layers\": [1, 2, 3, 4, 3]", "in two layouts");
+	refused("\"layers\": [1, 2, 3, 4]", "\"layers\": [1, 2, 3, 4, 100000]", "impossible layer");
+	refused("\"layers\": [1, 2, 3, 4]", "\"layers\": [1, 2, 3, \"4\"]", "impossible layer");
 	refused("\"name\": \"up\"", "\"name\": \"gate\"", "there twice");
 	refused("\"name\": \"up\"", "\"name\": \"side\"", "unknown");
 	refused("\"shape\": [20, 40], \"offset\": 0", "\"shape\": [40, 20], \"offset\": 0", "");
 	refused("\"count\": 20", "\"count\": 21", "21 experts");
-	refused("\"layers\": [1, 2, 3], \"bytes\": ",
-		"\"layers\": [1, 2, 3], \"bytes\": 64, \"x\": ", "beyond the file's 64");
+	refused("\"layers\": [1, 2, 3, 4], \"bytes\": ",
+		"\"layers\": [1, 2, 3, 4], \"bytes\": 64, \"x\": ", "beyond the file's 64");
 	refused("\"experts\": {", "\"x\": {", "no object \"experts\"");
+}
+
+/* What the configuration promises a store need not hold. */
+static void an_mtp_layer_may_be_missing(void **state)
+{
+	const char *const changes[][2] = {
+		{ "\"layers\": [1, 2, 3, 4]", "\"layers\": [1, 2, 3]" },
+		{ "model.layers.4.eh_proj", "model.layers.4.x" },
+		{ "\"num_nextn_predict_layers\": 1", "\"num_nextn_predict_layers\": 0" },
+	};
+	struct modelfile *m = accepted("tiny", "tiny");
+
+	(void)state;
+	assert_true(weights_have_mtp(m));
+	modelfile_free(m);
+	for (int i = 0; i < 3; i++) {
+		m = accepted(changes[i][0], changes[i][1]);
+		assert_false(weights_have_mtp(m));
+		modelfile_free(m);
+	}
 }
 
 /* Every beginning of the file, and every byte of it exchanged for a few others: no crash, and what
@@ -369,6 +390,7 @@ int main(void)
 		cmocka_unit_test(numbers_out_of_bounds),
 		cmocka_unit_test(tensors_that_lie),
 		cmocka_unit_test(layouts_that_lie),
+		cmocka_unit_test(an_mtp_layer_may_be_missing),
 		cmocka_unit_test(damaged_text_never_crashes),
 		cmocka_unit_test(no_such_place),
 	};
