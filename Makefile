@@ -156,6 +156,11 @@ $(BUILD)/bench/kernels: $(BUILD)/obj/tests/bench/kernels/kernels.o $(ENGINE_LIB)
 	@mkdir -p $(@D)
 	$(call link,$^,$(call pkglibs,$(PKGS_engine)) -lm)
 
+$(BUILD)/bench/make_model: $(call objs,$(wildcard tests/bench/engine/*.c)) $(LIBS)
+	$(call say,LINK)
+	@mkdir -p $(@D)
+	$(call link,$^,$(call pkglibs,$(PKGS_expertfs) $(PKGS_engine)) -lm)
+
 # Every kernel of this build.
 bench-kernels: $(BUILD)/bench/kernels
 	@for k in $(KERNEL_ISAS) amx; do COLI_ENGINE_KERNEL=$$k $(BUILD)/bench/kernels || exit; done
