@@ -166,7 +166,7 @@ $(BUILD)/bench/make_model: $(call objs,$(wildcard tests/bench/engine/*.c)) $(LIB
 bench-kernels: $(BUILD)/bench/kernels
 	@for k in $(KERNEL_ISAS) amx; do COLI_ENGINE_KERNEL=$$k $(BUILD)/bench/kernels || exit; done
 
-unit-tests: $(UNIT_TESTS) $(E2E_TOOLS)
+unit-tests: $(UNIT_TESTS) $(E2E_TOOLS) $(BUILD)/bench/make_model
 
 setup:
 	@tools/setup.sh

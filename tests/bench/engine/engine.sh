@@ -3,7 +3,7 @@
 #
 # make bench-engine: what the engine reaches, each figure beside a baseline of the same minutes. Arguments choose rows:
 # kernels decode prompt stream cold glm (default all). Medians of BENCH_ROUNDS (3) rounds. BENCH_DIR (default TMPDIR or
-# /tmp) is on the drive to be measured and needs 42 GB, 60 to keep all: models are made there when a row needs them and
+# /tmp) is on the drive to be measured and needs 42 GB, 78 to keep all: models are made there when a row needs them and
 # removed at the end, or kept for the next time with KEEP=1. Needs root and 24 GiB of memory; takes half an hour or so.
 # To try the script out: BENCH_LAYERS makes models of so many layers, STREAM_MEMORY and GLM_MEMORY are the daemon's
 # --memory in the cgroups.
