@@ -15,8 +15,9 @@
 #	cold     the same, a prompt of 512 tokens with nothing in memory: what is read, how busy the drive is
 #	glm      GLM-5.2's own sizes in a cgroup of 20 GiB
 #
-# Weights are random (make_model.c), so experts are chosen more evenly than in a model that has learned
-# something: caches of any kind have it harder.
+# Weights are random (make_model.c): experts are chosen more evenly than in a model that has learned something, so caches of
+# any kind have it harder. 20 tokens choose 52 of the 128 experts of a layer; in the trace of Qwen3-30B-A3B in tests/data they
+# choose 39, of six a token.
 set -Eeuo pipefail
 shopt -s inherit_errexit
 
