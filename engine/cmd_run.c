@@ -349,7 +349,7 @@ static int find_limits(struct run *r, const struct generation *g, struct limits 
 {
 	*out = (struct profile_report){ .profile = engine_profile(r->client.engine),
 					.limits = limits };
-	out->tokens[PROFILE_PROMPT] = g->prompt_n;
+	out->tokens[PROFILE_PROMPT] = g->prompt_done - g->restored;
 	/* The first token comes of the prompt. */
 	out->tokens[PROFILE_DECODE] = g->made > 0 ? g->made - 1 : 0;
 	return engine_limits(r->client.engine, out->tokens, limits, why);
