@@ -11,4 +11,14 @@
 void ffn(const struct compute *cp, const struct wmat *gate, const struct wmat *up,
 	 const struct wmat *down, const float *x, int n, float *work, float *y);
 
+/* gpt-oss: each matrix has a bias, and the activation is swiglu_clamped(). */
+struct ffn_biases {
+	const float *gate, *up, *down; /* [rows of gate], the same, [hidden] */
+	float limit;
+};
+
+void ffn_biased(const struct compute *cp, const struct wmat *gate, const struct wmat *up,
+		const struct wmat *down, const struct ffn_biases *b, const float *x, int n,
+		float *work, float *y);
+
 #endif

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/attention_grouped.h"
 #include "engine/fail.h"
 #include "engine/ffn.h"
 #include "engine/norm.h"
@@ -52,7 +53,10 @@ static void lay_out(struct forward *f, const struct model_config *c, int ctx, in
 	f->logit_x = arena_take(a, FORWARD_LOGIT_ROWS * hidden, sizeof(float));
 	f->dense_work = arena_take(a, rows * 2 * (size_t)c->dense_width, sizeof(float));
 	f->dense_out = arena_take(a, rows * hidden, sizeof(float));
-	lay_out_attention(&f->attention, c, ctx, (int)rows, threads, a);
+	if (c->attention == ATTENTION_GROUPED)
+		attention_grouped_lay_out(&f->attention, c, ctx, (int)rows, threads, a);
+	else
+		lay_out_attention(&f->attention, c, ctx, (int)rows, threads, a);
 	f->sets.topk = c->index_topk;
 	f->sets.count = arena_take(a, (size_t)chunk, sizeof(int32_t));
 	f->sets.item = NULL;
@@ -83,6 +87,8 @@ int forward_init(struct forward *f, int ctx, int chunk, enum kv_type kv, char *w
 		return fail(why, ENOMEM, "no memory for %zu bytes of activations", bytes);
 	a.base = f->memory;
 	lay_out(f, f->config, ctx, chunk, f->compute->threads, &a);
+	memset(f->sets.count, 0,
+	       (size_t)chunk * sizeof(*f->sets.count)); /* where nothing chooses */
 	int r = kvcache_init(&f->kv, f->config, ctx, kv, why);
 	if (r)
 		forward_free(f);
@@ -118,8 +124,12 @@ static int layer(struct forward *f, int n, int position, int m, char *why)
 	for (int i = 0; i < m; i += ATTENTION_ROWS) {
 		const struct attention_task task = { n, position + i,
 						     min_int(m - i, ATTENTION_ROWS), i };
-		attention(f->compute, f->config, l, &f->kv, &task, &f->sets, &f->attention,
-			  f->h + (size_t)i * hidden);
+		if (f->config->attention == ATTENTION_GROUPED)
+			attention_grouped(f->compute, f->config, l, &f->kv, &task, &f->attention,
+					  f->h + (size_t)i * hidden);
+		else
+			attention(f->compute, f->config, l, &f->kv, &task, &f->sets, &f->attention,
+				  f->h + (size_t)i * hidden);
 	}
 	if (f->config->sparse[n])
 		return moe(f->compute, f->config, l, n, f->experts, &f->moe, f->h, m, why);

@@ -17,7 +17,7 @@ static size_t rows_bytes(const struct model_config *c, int ctx, enum kv_type typ
 {
 	size_t one = type == KV_F32 ? sizeof(float) : sizeof(uint16_t);
 
-	return ROUND_UP((size_t)ctx * ((size_t)c->kv_lora + (size_t)c->rope) * one);
+	return ROUND_UP((size_t)ctx * (size_t)config_kv_width(c) * one);
 }
 
 static size_t keys_bytes(const struct model_config *c, int ctx)
@@ -41,7 +41,7 @@ int kvcache_init(struct kvcache *kv, const struct model_config *c, int ctx, enum
 	kv->type = type;
 	kv->layers = c->layers;
 	kv->ctx = ctx;
-	kv->width = c->kv_lora + c->rope;
+	kv->width = config_kv_width(c);
 	kv->index_dim = c->index_dim;
 	kv->bytes = kvcache_bytes(c, ctx, type);
 	kv->base = mmap(NULL, kv->bytes, PROT_READ | PROT_WRITE,
@@ -103,4 +103,15 @@ void kvcache_axpy(const struct kvcache *kv, int layer, int position, float a, fl
 		kernel()->axpy(y, a, row_f32(kv, layer, position), n);
 	else
 		kernel()->axpy_bf16(y, a, row_bf16(kv, layer, position), n);
+}
+
+const float *kvcache_floats(const struct kvcache *kv, int layer, int position, int from, int n,
+			    float *buf)
+{
+	if (kv->type == KV_F32)
+		return row_f32(kv, layer, position) + from;
+	const uint16_t *row = row_bf16(kv, layer, position) + from;
+	for (int i = 0; i < n; i++)
+		buf[i] = bf16_to_float(row[i]);
+	return buf;
 }

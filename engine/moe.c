@@ -4,6 +4,7 @@
  */
 #include "engine/moe.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "engine/ffn.h"
@@ -40,6 +41,9 @@ void moe_lay_out(struct moe_work *w, const struct model_config *c, int rows, str
 	w->out = arena_take(a, (size_t)w->out_rows * hidden, sizeof(float));
 	w->routed = arena_take(a, n * hidden, sizeof(float));
 	w->shared = arena_take(a, n * hidden, sizeof(float));
+	w->gates = arena_take(a, c->shared_gate ? n : 0, sizeof(float));
+	w->biases = arena_take(a, c->expert_biases ? 2 * (size_t)c->expert_width + hidden : 0,
+			       sizeof(float));
 }
 
 struct routing {
@@ -65,6 +69,8 @@ static void route(const struct compute *cp, const struct model_config *c,
 	struct routing r = { c, l->router_bias, w };
 
 	matmul(cp, &l->router, w->x, (size_t)c->hidden, m, w->logits, (size_t)c->experts);
+	for (size_t i = 0; l->logit_bias && i < (size_t)m * (size_t)c->experts; i++)
+		w->logits[i] += l->logit_bias[i % (size_t)c->experts];
 	compute_run(cp, (double)m * c->experts * c->topk, m, route_row, &r);
 }
 
@@ -92,12 +98,30 @@ static int group_by_expert(const struct model_config *c, struct moe_work *w, int
 	return chosen;
 }
 
-static void run_shared(const struct compute *cp, const struct model_config *c,
-		       const struct ffn_weights *f, struct moe_work *w, int m)
+/* Each row of the shared expert counts as much as its gate says (Qwen2-MoE). */
+static void gate_shared(const struct compute *cp, const struct model_config *c,
+			const struct wmat *gate, struct moe_work *w, int m)
 {
+	size_t hidden = (size_t)c->hidden;
+
+	matmul(cp, gate, w->x, hidden, m, w->gates, 1);
+	for (size_t i = 0; i < (size_t)m; i++) {
+		float open = 1.0f / (1.0f + expf(-w->gates[i]));
+		for (size_t k = 0; k < hidden; k++)
+			w->shared[i * hidden + k] *= open;
+	}
+}
+
+static void run_shared(const struct compute *cp, const struct model_config *c,
+		       const struct layer_weights *l, struct moe_work *w, int m)
+{
+	const struct ffn_weights *f = &l->ffn;
+
 	for (int i = 0; f->width && i < m; i += SHARED_ROWS)
 		ffn(cp, &f->gate, &f->up, &f->down, w->x + (size_t)i * (size_t)c->hidden,
 		    min_int(m - i, SHARED_ROWS), w->ffn, w->shared + (size_t)i * (size_t)c->hidden);
+	if (c->shared_gate)
+		gate_shared(cp, c, &l->shared_gate, w, m);
 }
 
 static int rows_of(const struct moe_work *w, int expert)
@@ -105,8 +129,22 @@ static int rows_of(const struct moe_work *w, int expert)
 	return w->start[expert + 1] - w->start[expert];
 }
 
+static void run_biased(const struct compute *cp, const struct model_config *c,
+		       const struct layer_weights *l, const struct expert *e, int n,
+		       struct moe_work *w, float *out)
+{
+	float *gate = w->biases, *up = gate + c->expert_width, *down = up + c->expert_width;
+	const struct ffn_biases b = { gate, up, down, c->act_limit };
+
+	kernel()->dequant(&l->gate_bias, e->id, 1, gate, 0);
+	kernel()->dequant(&l->up_bias, e->id, 1, up, 0);
+	kernel()->dequant(&l->down_bias, e->id, 1, down, 0);
+	ffn_biased(cp, &e->gate, &e->up, &e->down, &b, w->gathered, n, w->ffn, out);
+}
+
 static void run_expert(const struct compute *cp, const struct model_config *c,
-		       const struct expert *e, struct moe_work *w, float *out)
+		       const struct layer_weights *l, const struct expert *e, struct moe_work *w,
+		       float *out)
 {
 	const int32_t *row = w->row + w->start[e->id];
 	size_t hidden = (size_t)c->hidden;
@@ -115,7 +153,10 @@ static void run_expert(const struct compute *cp, const struct model_config *c,
 	for (int i = 0; i < n; i++)
 		memcpy(w->gathered + (size_t)i * hidden, w->x + (size_t)row[i] * hidden,
 		       hidden * sizeof(float));
-	ffn(cp, &e->gate, &e->up, &e->down, w->gathered, n, w->ffn, out);
+	if (c->act == ACT_CLAMPED)
+		run_biased(cp, c, l, e, n, w, out);
+	else
+		ffn(cp, &e->gate, &e->up, &e->down, w->gathered, n, w->ffn, out);
 }
 
 /* What one expert gave, to be added to the rows that chose it. */
@@ -173,14 +214,15 @@ static float *place_in_window(const struct moe_work *w, const struct model_confi
 
 /* The experts ids[from .. to) of those asked for. */
 static int run_window(const struct compute *cp, const struct model_config *c,
-		      struct experts *experts, struct moe_work *w, int from, int to, char *why)
+		      const struct layer_weights *l, struct experts *experts, struct moe_work *w,
+		      int from, int to, char *why)
 {
 	for (int i = from; i < to; i++) {
 		struct expert *e;
 		int r = experts_next(experts, to, &e, why);
 		if (r)
 			return r;
-		run_expert(cp, c, e, w, place_in_window(w, c, w->ids + from, e->id));
+		run_expert(cp, c, l, e, w, place_in_window(w, c, w->ids + from, e->id));
 		experts_done(experts, e);
 	}
 	add_window(cp, c, w, w->ids + from, to - from);
@@ -198,11 +240,11 @@ int moe(const struct compute *cp, const struct model_config *c, const struct lay
 	route(cp, c, l, w, m);
 	int chosen = group_by_expert(c, w, m);
 	experts_ask(experts, layer, w->ids, chosen);
-	run_shared(cp, c, &l->ffn, w, m);
+	run_shared(cp, c, l, w, m);
 	memset(w->routed, 0, all * sizeof(float));
 	for (int from = 0; from < chosen;) {
 		int to = from + window_size(w, w->ids + from, chosen - from);
-		int r = run_window(cp, c, experts, w, from, to, why);
+		int r = run_window(cp, c, l, experts, w, from, to, why);
 		if (r)
 			return r;
 		from = to;

@@ -30,6 +30,8 @@ struct moe_work {
 	float *ffn;             /* activations of one expert, or of a block of the shared one */
 	float *out;             /* [out_rows][hidden], what the experts of one window gave */
 	float *routed, *shared; /* [rows][hidden] */
+	float *gates;           /* [rows], of the shared expert, where it has one */
+	float *biases;          /* those of one expert, where it has any */
 };
 
 /* Takes the arrays for chunks of up to `rows` rows. */

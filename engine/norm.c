@@ -37,17 +37,32 @@ void swiglu(float *gate, const float *up, int n)
 		gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
 }
 
+void swiglu_clamped(float *gate, const float *up, int n, float limit)
+{
+	for (int i = 0; i < n; i++) {
+		float g = gate[i] > limit ? limit : gate[i]; /* what is no number stays so */
+		float u = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
+		gate[i] = g / (1.0f + expf(-1.702f * g)) * (u + 1.0f);
+	}
+}
+
 void softmax(float *x, int n)
 {
-	float max = x[0];
+	softmax_sink(x, n, -INFINITY);
+}
+
+void softmax_sink(float *x, int n, float sink)
+{
+	float max = sink;
 	double sum = 0; /* a million keys would lose digits in a float */
 
-	for (int i = 1; i < n; i++)
+	for (int i = 0; i < n; i++)
 		max = x[i] > max ? x[i] : max;
 	for (int i = 0; i < n; i++) {
 		x[i] = expf(x[i] - max);
 		sum += x[i];
 	}
+	sum += expf(sink - max);
 	for (int i = 0; i < n; i++)
 		x[i] = (float)(x[i] / sum);
 }
