@@ -189,7 +189,7 @@ refused 'mlp_bias" true is not supported'
 broken_config attention_bias=true
 refused 'has no tensor model.layers.0.self_attn.q_a_proj.bias'
 broken_config q_lora_rank=null
-refused 'q_lora_rank" is null'
+refused 'q_lora_rank" is missing'
 broken_config 'indexer_types=["shared","full","full","full"]'
 refused 'layer 0 has no indexer'
 broken_config 'index_topk_pattern="FXFF"'

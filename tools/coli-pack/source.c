@@ -52,9 +52,9 @@ static int bind_scale(const struct checkpoint *ck, struct source *s, const uint6
 	if (!s->scale)
 		return fail(why, EINVAL, "%s in %s is F8_E4M3, but there is no %s", s->tensor->name,
 			    s->tensor->file->path, name);
-	if (s->scale->dtype != ST_F32)
-		return fail(why, EINVAL, "%s in %s is %s, not F32", name, s->scale->file->path,
-			    s->scale->dtype_name);
+	if (s->scale->dtype != ST_F32 && s->scale->dtype != ST_BF16)
+		return fail(why, EINVAL, "%s in %s is %s, not F32 or BF16", name,
+			    s->scale->file->path, s->scale->dtype_name);
 	s->block_rows = ck->config.block_rows;
 	s->block_cols = ck->config.block_cols;
 	want[0] = shape[0];
@@ -109,8 +109,8 @@ int source_slice(const struct checkpoint *ck, const char *name, int experts, int
 	s->rows = rows;
 	s->skipped = from;
 	if (s->scale)
-		s->scale_offset +=
-			(uint64_t)e * sizeof(float) * s->scale->shape[1] * s->scale->shape[2];
+		s->scale_offset += (uint64_t)e * st_dtype_size(s->scale->dtype) *
+				   s->scale->shape[1] * s->scale->shape[2];
 	return 0;
 }
 
@@ -247,14 +247,22 @@ static int read_exponents(const struct source *s, int64_t row, int64_t rows, flo
 	return err;
 }
 
+/* As float32, or as bfloat16 (Qwen): then widened from the back, where the first ones do not yet lie
+ * in the way. */
 static int read_blocks(const struct source *s, int64_t row, int64_t rows, float *scales, char *why)
 {
-	int64_t width = blocks(s->cols, s->block_cols);
+	const struct st_file *f = s->scale->file;
+	size_t count = source_scales(s, row, rows), each = st_dtype_size(s->scale->dtype);
+	uint64_t first = (uint64_t)(first_block(s, row) * blocks(s->cols, s->block_cols));
+	int err = text_read_at(f->fd, f->path, scales, count * each, s->scale_offset + first * each,
+			       why);
 
-	return text_read_at(
-		s->scale->file->fd, s->scale->file->path, scales,
-		source_scales(s, row, rows) * sizeof(float),
-		s->scale_offset + (uint64_t)(first_block(s, row) * width) * sizeof(float), why);
+	for (size_t i = count; !err && s->scale->dtype == ST_BF16 && i-- > 0;) {
+		uint16_t v;
+		memcpy(&v, (const char *)scales + i * each, sizeof(v));
+		scales[i] = bf16_to_float(v);
+	}
+	return err;
 }
 
 /* Where rows row .. row + rows - 1 lie, with what is between them. */

@@ -4,8 +4,8 @@
  * holds all experts of a layer, or a part of a tensor in which it is interleaved or transposed. Its
  * rows come out as floats, whatever they are stored as.
  *
- * F8_E4M3 weights have a second tensor, NAME_scale_inv, with one float32 for each block of
- * (usually) 128 x 128 weights; the weight is the product (DeepSeek-V3's fp8 checkpoints; glm-5.2
+ * F8_E4M3 weights have a second tensor, NAME_scale_inv, with one number for each block of (usually)
+ * 128 x 128 weights, F32 or BF16; the weight is the product (DeepSeek-V3's fp8 checkpoints; glm-5.2
  * the same).
  *
  * MXFP4 matrices (gpt-oss) are two tensors of bytes: NAME_blocks [..., cols / 32, 16], of two 4-bit
