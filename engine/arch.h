@@ -41,32 +41,35 @@ struct arch {
 	/* Values of keys that a configuration may lack: a JSON object. What is not in here is
 	 * required. */
 	const char *defaults;
+	/* Keys of config.json. */
+	const char *bias_key;         /* the switch of the projections' biases; NULL: no biases */
+	const char *qk_norm_key;      /* the switch of qk_norm; NULL: always */
+	const char *window_key;       /* the switch of the window; NULL: its size alone says */
+	const char *scoring_name;     /* what "scoring_func" may say */
+	const char *expert_width_key; /* how wide an expert is */
+	/* Names of tensors, below "model.layers.N.". shared NULL: no shared expert. */
+	const char *router, *shared, *experts, *expert_matrix[3]; /* gate, up, down */
+	/* Attention */
 	enum attention_kind attention;
-	bool indexer; /* DSA */
-	bool sinks;
 	enum mscale_rule mscale;
 	enum qk_norm qk_norm;
-	const char *qk_norm_key; /* the switch of qk_norm; NULL: always */
-	const char *bias_key;    /* the switch of the projections' biases; NULL: there are none */
-	bool out_bias;           /* it is that of the output projection too */
 	enum window_rule window;
-	const char *window_key; /* the switch of the window; NULL: its size alone says */
+	/* Router and experts */
 	enum router_scoring scoring;
-	const char *scoring_name; /* "scoring_func", where it is given */
 	enum group_score group_score;
+	enum activation act;
+	/* Constants that no configuration holds. */
+	float index_norm_eps; /* of the indexer's LayerNorm */
+	float lora_norm_eps;  /* of the norms between low-rank steps; 0: rms_norm_eps */
+	bool indexer;         /* DSA */
+	bool sinks;
+	bool out_bias;      /* bias_key is the switch of the output projection's bias too */
 	bool select_bias;   /* a bias that helps to choose and is no part of the weight */
 	bool scale_if_raw;  /* routed_scaling_factor is not for normalised weights */
 	bool router_bias;   /* of the logits */
 	bool expert_biases; /* of the experts' matrices */
 	bool shared_gate;   /* the shared expert has a gate, and a width of its own */
-	enum activation act;
-	const char *expert_width_key;
-	/* Constants that no configuration holds. */
-	float index_norm_eps; /* of the indexer's LayerNorm */
-	float lora_norm_eps;  /* of the norms between low-rank steps; 0: rms_norm_eps */
-	/* Names of tensors, below "model.layers.N.". */
-	const char *router, *shared, *experts, *expert_matrix[3]; /* gate, up, down */
-	bool transposed; /* experts in one tensor lie [in, out], gate and up in turn (gpt-oss) */
+	bool transposed;    /* experts in one tensor lie [in, out], gate and up in turn */
 };
 
 /* NULL if this engine does not know the family. */

@@ -170,7 +170,9 @@ def randomise(model, preset):
             p.uniform_(0.5, 1.5)
         else:
             p.normal_(0, 0.2 * gain)
-    model.get_input_embeddings().weight.normal_(0, 1)
+    # Tied, they would see to it that every token is followed by itself.
+    embeddings = model.get_input_embeddings().weight
+    embeddings.normal_(0, embeddings.shape[1] ** -0.5 if model.config.tie_word_embeddings else 1)
     biases = [b for n, b in model.named_buffers() if n.endswith("e_score_correction_bias")]
     for b in biases:
         b.normal_(0, preset.get("bias", 0))

@@ -214,8 +214,10 @@ static int read_scattered(const struct source *s, int64_t row, int64_t rows, cha
 	uint64_t far = across ? s->unit_step : s->row_step, runs = across ? width : n;
 	size_t bytes = (size_t)(near * (count - 1) + unit);
 	char *run = malloc(bytes);
-	int err = run ? 0 : fail(why, ENOMEM, "out of memory for %zu bytes of a tensor", bytes);
+	int err = 0;
 
+	if (!run)
+		return fail(why, ENOMEM, "out of memory for %zu bytes of a tensor", bytes);
 	for (uint64_t i = 0; i < runs && !err; i++) {
 		err = text_read_at(f->fd, f->path, run, bytes,
 				   s->offset + (uint64_t)row * s->row_step + i * far, why);
@@ -235,8 +237,10 @@ static int read_exponents(const struct source *s, int64_t row, int64_t rows, flo
 	size_t groups = (size_t)s->cols / MXFP4_GROUP;
 	uint64_t step = s->row_step / MXFP4_BYTES;
 	uint8_t *bytes = malloc(groups);
-	int err = bytes ? 0 : fail(why, ENOMEM, "out of memory for %zu scales", groups);
+	int err = 0;
 
+	if (!bytes)
+		return fail(why, ENOMEM, "out of memory for %zu scales", groups);
 	for (int64_t r = 0; r < rows && !err; r++, scales += groups) {
 		err = text_read_at(f->fd, f->path, bytes, groups,
 				   s->scale_offset + (uint64_t)(row + r) * step, why);
