@@ -90,8 +90,8 @@ PRESETS = {
     "deepseek_v2": dict(config=dict(
         MLA, n_shared_experts=1, n_group=4, topk_group=2, topk_method="group_limited_greedy",
         routed_scaling_factor=3.0, rms_norm_eps=1e-4, rope_parameters=YARN)),
-    # Biases in attention; the bias of selection outweighs the scores.
-    "deepseek_v3": dict(config=dict(
+    # Biases in attention; the bias of selection outweighs the scores; an MTP layer.
+    "deepseek_v3": dict(mtp=True, config=dict(
         MLA, n_shared_experts=1, n_group=4, topk_group=2, routed_scaling_factor=2.5,
         norm_topk_prob=True, attention_bias=True, rms_norm_eps=1e-4, rope_parameters=YARN),
         bias=0.6, more=dict(scoring_func="sigmoid", topk_method="noaux_tc", ep_size=1,
@@ -108,12 +108,13 @@ PRESETS = {
         routed_scaling_factor=1.5, norm_topk_prob=True, use_qk_norm=True, attention_bias=True,
         partial_rotary_factor=0.5, rope_parameters=DEFAULT), old=True, bias=0.05,
         absent=["partial_rotary_factor", "n_group", "topk_group"]),
-    # Air: no norm of heads; groups.
-    "glm4_air": dict(family="glm4_moe", config=dict(
+    # Air: no norm of heads; groups; an MTP layer.
+    "glm4_air": dict(family="glm4_moe", mtp=True, config=dict(
         moe_intermediate_size=24, n_routed_experts=12, num_experts_per_tok=3, n_shared_experts=2,
         first_k_dense_replace=0, n_group=3, topk_group=2, routed_scaling_factor=1.0,
         norm_topk_prob=False, use_qk_norm=False, attention_bias=False,
         rope_parameters=dict(DEFAULT, partial_rotary_factor=0.75)), bias=0.05,
+        more=dict(num_nextn_predict_layers=1),
         absent=["use_qk_norm", "attention_bias"]),
     # As transformers saves it: experts [in, out], gate and up in turn.
     "gpt_oss": dict(config=dict(
@@ -212,6 +213,18 @@ def make_mxfp4(model):
     return out
 
 
+def make_mtp(tensors, config):
+    """An MTP layer as DeepSeek has it: the last layer once more, and what stands around it."""
+    n, h, v = config["num_hidden_layers"], config["hidden_size"], config["vocab_size"]
+    last, new = f"model.layers.{n - 1}.", f"model.layers.{n}."
+    out = {k.replace(last, new): t.flip(-1) for k, t in tensors.items() if k.startswith(last)}
+    shapes = {"enorm": (h,), "hnorm": (h,), "eh_proj": (h, 2 * h), "shared_head.norm": (h,)}
+    if "q_lora_rank" in config:
+        shapes.update({"embed_tokens": (v, h), "shared_head.head": (v, h)})
+    out.update({f"{new}{k}.weight": torch.randn(s).bfloat16() for k, s in shapes.items()})
+    return out
+
+
 def save(model, preset, config, out):
     form = preset.get("form")
     packed = make_mxfp4(model) if form == "mxfp4" else {}
@@ -220,13 +233,12 @@ def save(model, preset, config, out):
     path = os.path.join(out, "model.safetensors")
     tensors = load_file(path)
     if form == "fused":
-        # Names as in memory; only the router's is the published one.
-        tensors = {k: v for k, v in stored.state_dict().items()}
-        for k in [k for k in tensors if k.endswith("mlp.gate.weight")]:
-            tensors[k.replace("mlp.gate", "block_sparse_moe.gate")] = tensors.pop(k)
+        tensors = dict(stored.state_dict())  # with the names that they have in memory
     for k in packed:
         tensors.pop(k.rpartition("_")[0], None)
     tensors.update(packed)
+    if preset.get("mtp"):
+        tensors.update(make_mtp(tensors, config))
     tensors = {k: v.contiguous().clone() for k, v in tensors.items()}
     save_file(tensors, path, metadata={"format": "pt"})
     with open(os.path.join(out, "config.json")) as f:

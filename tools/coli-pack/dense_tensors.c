@@ -150,12 +150,29 @@ static void add_expert_bias(struct adding *a, const struct model_config *c, cons
 		a->err = plan_add_source(a->plan, full, 2, &src, true, a->why);
 }
 
+/* The router's matrix, under the family's name or, from a model in transformers 5's memory, under
+ * the one that all families have there. */
+static void add_router_matrix(struct adding *a, const struct model_config *c)
+{
+	char name[NAME_MAX_BYTES], other[NAME_MAX_BYTES];
+	struct source src;
+
+	if (a->err)
+		return;
+	snprintf(name, sizeof(name), "model.layers.%d.%s.weight", a->layer, c->arch->router);
+	snprintf(other, sizeof(other), "model.layers.%d.mlp.gate.weight", a->layer);
+	bool known = ckpt_find(a->plan->ck, name) || !ckpt_find(a->plan->ck, other);
+	a->err = source_whole(a->plan->ck, known ? name : other, 2, c->experts, c->hidden, &src,
+			      a->why);
+	if (!a->err)
+		a->err = plan_add_source(a->plan, name, 2, &src, true, a->why);
+}
+
 static void add_router(struct adding *a, const struct model_config *c)
 {
 	char name[64];
 
-	snprintf(name, sizeof(name), "%s.weight", c->arch->router);
-	add(a, name, 2, c->experts, c->hidden, PLAIN);
+	add_router_matrix(a, c);
 	snprintf(name, sizeof(name), "%s.bias", c->arch->router);
 	if (c->router_bias)
 		add_vector(a, name, c->experts);
