@@ -348,22 +348,17 @@ static int read_all(const struct json_in *in, struct model_config *c, char *why)
 	return 0;
 }
 
-/* The configuration with the family's defaults for what it lacks. A null says "none" and stays, but
- * for the rotation, where it says nothing. NULL: no memory. */
+/* The configuration with the family's defaults for what it lacks. A null says "none" and stays.
+ * NULL: no memory. */
 static json_t *complete(const json_t *config, const struct arch *arch)
 {
-	const char *const rope[] = { "rope_parameters", "rope_scaling" };
-	const struct json_in in = { config, NULL };
 	json_t *all = json_copy((json_t *)(uintptr_t)config), *defaults;
-	int r;
 
 	defaults = json_loads(arch->defaults, 0, NULL);
-	if (in_at(&in, rope[0]) || in_at(&in, rope[1]))
-		json_object_del(defaults, rope[1]);
-	else
-		for (int i = 0; i < 2; i++)
-			json_object_del(all, rope[i]);
-	r = json_object_update_missing(all, defaults);
+	/* Two spellings of one thing. */
+	if (json_object_get(config, "rope_parameters"))
+		json_object_del(defaults, "rope_scaling");
+	int r = json_object_update_missing(all, defaults);
 	json_decref(defaults);
 	if (!r)
 		return all;

@@ -92,6 +92,9 @@ static void yarn_of_published_models(void **state)
 		    fabs(c.rope_scaling.high - 17.398) < 1e-3);
 	assert_true(fabs(c.rope_scaling.amplitude - 1.346574) < 1e-6);
 	assert_true(c.score_scale == 0.125f && c.rope_theta == 150000);
+	c = read_config("{" SIZES("gpt_oss", 2880, 24,
+				  64) ", \"num_local_experts\": 32, \"rope_scaling\": null}");
+	assert_true(c.rope_scaling.kind == ROPE_PLAIN);
 	/* attention_factor goes before; a factor may follow from the lengths. */
 	c = read_config("{" SIZES(
 		"qwen3_moe", 64, 2,
