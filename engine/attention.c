@@ -4,36 +4,59 @@
  */
 #include "engine/attention.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "engine/norm.h"
 #include "engine/rope.h"
+
+static void add_bias(float *y, const float *bias, int m, size_t width)
+{
+	for (size_t i = 0; bias && i < (size_t)m; i++)
+		for (size_t k = 0; k < width; k++)
+			y[i * width + k] += bias[k];
+}
+
+/* w->x -> w->q, and the new rows of the cache, w->kv, before norm and rotation. */
+static void project_all(const struct compute *cp, const struct model_config *c,
+			const struct attention_weights *a, int m, size_t width,
+			struct attention_work *w)
+{
+	size_t hidden = (size_t)c->hidden, q_lora = (size_t)c->q_lora;
+	size_t q_width = (size_t)c->heads * ((size_t)c->nope + (size_t)c->rope);
+	const struct matmul both[] = { { q_lora ? &a->q_a : &a->q, q_lora ? w->qr : w->q,
+					 q_lora ? q_lora : q_width },
+				       { &a->kv_a, w->kv, width } };
+
+	matmuls(cp, both, 2, w->x, hidden, m);
+	add_bias(w->kv, a->kv_a_bias, m, width);
+	if (!q_lora)
+		return;
+	add_bias(w->qr, a->q_a_bias, m, q_lora);
+	for (size_t i = 0; i < (size_t)m; i++)
+		rms_norm(w->qr + i * q_lora, w->qr + i * q_lora, a->q_norm, c->q_lora,
+			 c->lora_norm_eps);
+	matmul(cp, &a->q_b, w->qr, q_lora, m, w->q, q_width);
+}
 
 static void project(const struct compute *cp, const struct model_config *c,
 		    const struct layer_weights *l, struct kvcache *kv,
 		    const struct attention_task *t, struct attention_work *w, const float *h)
 {
 	const struct attention_weights *a = &l->attention;
-	size_t hidden = (size_t)c->hidden, q_lora = (size_t)c->q_lora, width = (size_t)kv->width;
+	size_t hidden = (size_t)c->hidden, width = (size_t)kv->width;
 	size_t q_dim = (size_t)c->nope + (size_t)c->rope, q_width = (size_t)c->heads * q_dim;
-	const struct matmul both[] = { { &a->q_a, w->qr, q_lora }, { &a->kv_a, w->kv, width } };
 
 	for (int i = 0; i < t->m; i++) {
 		rms_norm(w->x + (size_t)i * hidden, h + (size_t)i * hidden, l->attention_norm,
 			 c->hidden, c->norm_eps);
-		rope_angles(w->angles + (size_t)i * (size_t)c->rope, c->rope, c->rope_theta,
-			    t->position + i);
+		rope_scaled_angles(w->angles + (size_t)i * (size_t)c->rope, c->rope, c->rope_theta,
+				   &c->rope_scaling, t->position + i);
 	}
-	matmuls(cp, both, 2, w->x, hidden, t->m);
-	for (int i = 0; i < t->m; i++)
-		rms_norm(w->qr + (size_t)i * q_lora, w->qr + (size_t)i * q_lora, a->q_norm,
-			 c->q_lora, c->norm_eps);
-	matmul(cp, &a->q_b, w->qr, q_lora, t->m, w->q, q_width);
+	project_all(cp, c, a, t->m, width, w);
 	for (int i = 0; i < t->m; i++) {
 		float *row = w->kv + (size_t)i * width,
 		      *cs = w->angles + (size_t)i * (size_t)c->rope;
-		rms_norm(row, row, a->kv_norm, c->kv_lora, c->norm_eps);
+		rms_norm(row, row, a->kv_norm, c->kv_lora, c->lora_norm_eps);
 		rope_turn(row + c->kv_lora, cs, c->rope, c->rope_interleave);
 		kvcache_put(kv, t->layer, t->position + i, row);
 		for (int n = 0; n < c->heads; n++)
@@ -102,7 +125,6 @@ static void attend(const struct model_config *c, const struct kvcache *kv, const
 {
 	const struct kernel_table *k = kernel();
 	size_t width = (size_t)kv->width, ld = (size_t)a->n, kv_lora = (size_t)c->kv_lora;
-	float scale = 1.0f / sqrtf((float)(c->nope + c->rope));
 
 	for (int i = 0, m; i < a->n; i += m) {
 		m = a->n - i < ATTENTION_KEYS ? a->n - i : ATTENTION_KEYS;
@@ -114,7 +136,7 @@ static void attend(const struct model_config *c, const struct kvcache *kv, const
 	for (int h = 0; h < a->count; h++) {
 		float *score = a->score + (size_t)h * ld;
 		for (int i = 0; i < a->n; i++)
-			score[i] *= scale;
+			score[i] *= c->score_scale;
 		softmax(score, a->n);
 	}
 	memset(a->out, 0, (size_t)a->count * kv_lora * sizeof(float));
@@ -189,6 +211,7 @@ void attention(const struct compute *cp, const struct model_config *c,
 	compute_run(cp, all_kv_b, c->heads, values_of_head, &job);
 	matmul(cp, &l->attention.out, w->heads, (size_t)c->heads * (size_t)c->v_dim, t->m, w->out,
 	       (size_t)c->hidden);
+	add_bias(w->out, l->attention.out_bias, t->m, (size_t)c->hidden);
 	for (size_t i = 0; i < (size_t)t->m * (size_t)c->hidden; i++)
 		h[i] += w->out[i];
 }

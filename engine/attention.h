@@ -29,17 +29,19 @@
 #define ATTENTION_HEADS 8
 #define ATTENTION_KEYS  64
 
+/* Shapes in [..] are those of latent attention; grouped attention (attention_grouped.h) has its own
+ * where a second one stands. */
 struct attention_work {
 	float *x;        /* [rows][hidden], normed input */
 	float *qr;       /* [rows][q_lora] */
-	float *q;        /* [rows][heads][nope + rope] */
-	float *kv;       /* [rows][kv_lora + rope] */
+	float *q;        /* [rows][heads][nope + rope]; [rows][heads][head_dim] */
+	float *kv;       /* [rows][kv_lora + rope]; [rows][2][kv_heads][head_dim] */
 	float *angles;   /* [rows][rope] */
-	float *absorbed; /* [rows][heads][kv_lora + rope] */
-	float *mixed;    /* [rows][heads][kv_lora] */
+	float *absorbed; /* [rows][heads][kv_lora + rope]; [kv_heads][rows][group][head_dim] */
+	float *mixed;    /* [rows][heads][kv_lora]; as absorbed */
 	float *heads;    /* [rows][heads][v_dim] */
 	float *out;      /* [rows][hidden] */
-	float *score;    /* [threads][ATTENTION_HEADS][keys], keys = min(ctx, index_topk) */
+	float *score; /* [threads][ATTENTION_HEADS][keys], keys = min(ctx, index_topk); [threads][GROUPED_TILE][keys] */
 	float *key_rows; /* [threads][ATTENTION_KEYS][kv_lora + rope] */
 	size_t keys;
 	struct index_work index;

@@ -10,36 +10,14 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/config_parts.h"
 #include "engine/fail.h"
-#include "engine/jsonread.h"
 
-#define MAX_WIDTH     (1 << 18) /* hidden size, ranks, widths */
-#define MAX_HEADS     (1 << 12)
-#define MAX_HEAD_DIM  (1 << 12)
-#define MAX_VOCAB     (1 << 24)
-#define MAX_POSITIONS (1 << 26)
-#define MAX_PRODUCT   (1 << 22) /* all heads together */
-
-static const struct arch archs[] = {
-	{
-		.model_type = "glm_moe_dsa",
-		.rope_interleave = true,
-		.index_interleave = true,
-		.scoring = SCORE_SIGMOID,
-		.first_dense = 3,
-		.routed_scale = 2.5,
-		.norm_eps = 1e-5,
-		.index_norm_eps = 1e-6f,
-	},
-};
-
-const struct arch *arch_find(const char *model_type)
-{
-	for (size_t i = 0; i < sizeof(archs) / sizeof(archs[0]); i++)
-		if (strcmp(archs[i].model_type, model_type) == 0)
-			return &archs[i];
-	return NULL;
-}
+#define MAX_WIDTH    (1 << 18) /* hidden size, ranks, widths */
+#define MAX_HEADS    (1 << 12)
+#define MAX_HEAD_DIM (1 << 12)
+#define MAX_VOCAB    (1 << 24)
+#define MAX_PRODUCT  (1 << 22) /* all heads together */
 
 struct int_key {
 	const char *key;
@@ -57,7 +35,9 @@ static int read_ints(const struct json_in *in, const struct int_key *k, size_t n
 	return r;
 }
 
-static int read_sizes(const struct json_in *in, struct model_config *c, int *shared, char *why)
+#define READ_INTS(in, keys, why) read_ints(in, keys, sizeof(keys) / sizeof((keys)[0]), why)
+
+static int read_sizes(const struct json_in *in, struct model_config *c, char *why)
 {
 	const struct int_key keys[] = {
 		{ "vocab_size", &c->vocab, 1, MAX_VOCAB, JSON_REQUIRED },
@@ -66,84 +46,173 @@ static int read_sizes(const struct json_in *in, struct model_config *c, int *sha
 		{ "num_nextn_predict_layers", &c->extra_layers, 0, MODEL_MAX_LAYERS, 0 },
 		{ "max_position_embeddings", &c->max_positions, 1, MAX_POSITIONS, JSON_REQUIRED },
 		{ "num_attention_heads", &c->heads, 1, MAX_HEADS, JSON_REQUIRED },
+		{ "num_experts_per_tok", &c->topk, 1, 256, JSON_REQUIRED },
+		{ c->arch->expert_width_key, &c->expert_width, 1, MAX_WIDTH, JSON_REQUIRED },
+		{ "intermediate_size", &c->dense_width, 1, MAX_WIDTH, JSON_REQUIRED },
+		{ "n_group", &c->groups, 1, MODEL_MAX_EXPERTS, 1 },
+		{ "topk_group", &c->groups_kept, 1, MODEL_MAX_EXPERTS, 1 },
+	};
+	int r = READ_INTS(in, keys, why);
+
+	if (!r && c->layers + c->extra_layers > MODEL_MAX_LAYERS)
+		r = fail(why, EINVAL, "%s: more than %d layers", in->where, MODEL_MAX_LAYERS);
+	return r;
+}
+
+static int check_width(const struct json_in *in, const char *what, int64_t width, char *why)
+{
+	if (width <= MAX_PRODUCT)
+		return 0;
+	return fail(why, EINVAL, "%s: %s would be %lld wide, which is not plausible", in->where,
+		    what, (long long)width);
+}
+
+static int read_indexer(const struct json_in *in, struct model_config *c, char *why)
+{
+	const struct int_key keys[] = {
+		{ "index_n_heads", &c->index_heads, 1, MAX_HEADS, JSON_REQUIRED },
+		{ "index_head_dim", &c->index_dim, 2, MAX_HEAD_DIM, JSON_REQUIRED },
+		{ "index_topk", &c->index_topk, 1, MAX_POSITIONS, JSON_REQUIRED },
+	};
+	int r = READ_INTS(in, keys, why);
+
+	if (!r)
+		r = in_bool(in, "indexer_rope_interleave", false, &c->index_interleave, why);
+	if (!r && !c->q_lora)
+		r = fail(why, EINVAL,
+			 "%s: \"q_lora_rank\" is null: an indexer without a low-rank step of the "
+			 "queries is not supported",
+			 in->where);
+	if (!r && c->rope > c->index_dim)
+		r = fail(why, EINVAL, "%s: \"index_head_dim\" %d is below \"qk_rope_head_dim\" %d",
+			 in->where, c->index_dim, c->rope);
+	return r ? r
+		 : check_width(in, "the indexer's query projection",
+			       (int64_t)c->index_heads * c->index_dim, why);
+}
+
+static int read_latent(const struct json_in *in, struct model_config *c, char *why)
+{
+	const struct int_key keys[] = {
+		{ "q_lora_rank", &c->q_lora, 1, MAX_WIDTH,
+		  json_object_get(in->obj, "q_lora_rank") ? 0 : JSON_REQUIRED },
 		{ "kv_lora_rank", &c->kv_lora, 1, MAX_WIDTH, JSON_REQUIRED },
 		{ "qk_nope_head_dim", &c->nope, 1, MAX_HEAD_DIM, JSON_REQUIRED },
 		{ "qk_rope_head_dim", &c->rope, 2, MAX_HEAD_DIM, JSON_REQUIRED },
 		{ "v_head_dim", &c->v_dim, 1, MAX_HEAD_DIM, JSON_REQUIRED },
-		{ "index_n_heads", &c->index_heads, 1, MAX_HEADS, JSON_REQUIRED },
-		{ "index_head_dim", &c->index_dim, 2, MAX_HEAD_DIM, JSON_REQUIRED },
-		{ "index_topk", &c->index_topk, 1, MAX_POSITIONS, JSON_REQUIRED },
-		{ "intermediate_size", &c->dense_width, 1, MAX_WIDTH, JSON_REQUIRED },
-		{ "moe_intermediate_size", &c->expert_width, 1, MAX_WIDTH, JSON_REQUIRED },
-		{ "num_experts_per_tok", &c->topk, 1, 256, JSON_REQUIRED },
-		{ "n_shared_experts", shared, 0, 256, 1 },
-		{ "n_group", &c->groups, 1, MODEL_MAX_EXPERTS, 1 },
-		{ "topk_group", &c->groups_kept, 1, MODEL_MAX_EXPERTS, 1 },
 	};
+	int r = READ_INTS(in, keys, why);
 
-	if (!in_at(in, "q_lora_rank"))
-		return fail(why, EINVAL,
-			    "%s: \"q_lora_rank\" is null: queries without a low-rank step are not "
-			    "supported",
-			    in->where);
-	int r = in_int32(in, "q_lora_rank", 1, MAX_WIDTH, JSON_REQUIRED, &c->q_lora, why);
-	return r ? r : read_ints(in, keys, sizeof(keys) / sizeof(keys[0]), why);
+	if (!r)
+		r = check_width(in, "the query projection", (int64_t)c->heads * (c->nope + c->rope),
+				why);
+	if (!r)
+		r = check_width(in, "the key and value projection",
+				(int64_t)c->heads * (c->nope + c->v_dim), why);
+	if (!r)
+		r = check_width(in, "the attention's latents",
+				(int64_t)c->heads * (c->kv_lora + c->rope), why);
+	if (!r && c->rope % 2)
+		r = fail(why, EINVAL, "%s: \"qk_rope_head_dim\" is %d, which is odd", in->where,
+			 c->rope);
+	c->index_topk = c->max_positions;
+	if (!r && c->arch->indexer)
+		r = read_indexer(in, c, why);
+	return r ? r : config_read_rope(in, c->nope + c->rope, c, why);
 }
 
-/* rope_theta and the kind of rotation stand in rope_parameters (newer), or at the top with an
- * optional rope_scaling (older). */
-static int read_rope(const struct json_in *in, struct model_config *c, char *why)
+/* How many numbers of a head turn: all, or a part of them. */
+static int read_rotated(const struct json_in *in, struct model_config *c, char *why)
 {
-	const char *const places[] = { "rope_parameters", "rope_scaling" };
-	struct json_in theta = *in;
+	const struct json_in rope = { in_at(in, "rope_parameters"), in->where };
+	double part;
+	int r = in_number(rope.obj && in_at(&rope, "partial_rotary_factor") ? &rope : in,
+			  "partial_rotary_factor", 0, 1, 1, &part, why);
 
-	for (int i = 0; i < 2; i++) {
-		const json_t *v = in_at(in, places[i]);
-		if (!v)
-			continue;
-		if (!json_is_object(v))
-			return fail(why, EINVAL, "%s: \"%s\" is not an object", in->where,
-				    places[i]);
-		const char *kind = json_string_value(json_object_get(v, "rope_type"));
-		if (!kind)
-			kind = json_string_value(json_object_get(v, "type"));
-		if (kind && strcmp(kind, "default") != 0)
-			return fail(why, EINVAL,
-				    "%s: rope_type \"%s\" is not supported, only \"default\"",
-				    in->where, kind);
-		if (json_object_get(v, "rope_theta"))
-			theta.obj = v;
-	}
-	int r = in_number(&theta, "rope_theta", 1, 1e15, NAN, &c->rope_theta, why);
-	if (!r)
-		r = in_bool(in, "rope_interleave", c->arch->rope_interleave, &c->rope_interleave,
-			    why);
-	if (!r)
-		r = in_bool(in, "indexer_rope_interleave", c->arch->index_interleave,
-			    &c->index_interleave, why);
+	if (r)
+		return r;
+	c->rope = (int)(c->head_dim * part);
+	if (c->rope < 2 || c->rope % 2)
+		r = fail(why, EINVAL, "%s: %d numbers of a head of %d turn, which is not even",
+			 in->where, c->rope, c->head_dim);
 	return r;
 }
 
-static int read_router(const struct json_in *in, struct model_config *c, char *why)
+static int read_qk_norm(const struct json_in *in, struct model_config *c, char *why)
 {
-	double scale;
-	int r = in_bool(in, "norm_topk_prob", true, &c->norm_topk, why);
+	bool on = true;
+	int r = 0;
+
+	if (c->arch->qk_norm_key)
+		r = in_bool(in, c->arch->qk_norm_key, false, &on, why);
+	c->qk_norm = on ? c->arch->qk_norm : QK_NORM_NONE;
+	return r;
+}
+
+static int read_grouped(const struct json_in *in, struct model_config *c, char *why)
+{
+	const struct int_key keys[] = {
+		{ "num_key_value_heads", &c->kv_heads, 1, MAX_HEADS, c->heads },
+		{ "head_dim", &c->head_dim, 1, MAX_HEAD_DIM, c->hidden / c->heads },
+	};
+	double clip;
+	int r = READ_INTS(in, keys, why);
 
 	if (!r)
-		r = in_number(in, "routed_scaling_factor", -1e6, 1e6, c->arch->routed_scale, &scale,
-			      why);
+		r = check_width(in, "the query projection", (int64_t)c->heads * c->head_dim, why);
+	if (!r && (c->heads % c->kv_heads || !c->head_dim))
+		r = fail(why, EINVAL,
+			 "%s: %d heads of %d numbers cannot share %d heads of keys and values",
+			 in->where, c->heads, c->head_dim, c->kv_heads);
 	if (!r)
-		r = in_int32(in, in_at(in, "n_routed_experts") ? "n_routed_experts" : "num_experts",
-			     1, MODEL_MAX_EXPERTS, JSON_REQUIRED, &c->experts, why);
+		r = read_rotated(in, c, why);
+	if (!r)
+		r = read_qk_norm(in, c, why);
+	if (!r)
+		r = in_number(in, "clip_qkv", 0, 1e30, 0, &clip, why);
 	if (r)
 		return r;
-	c->routed_scale = (float)scale;
+	c->clip_qkv = (float)clip;
+	c->v_dim = c->head_dim;
+	c->sinks = c->arch->sinks;
+	c->index_topk = c->max_positions;
+	return config_read_rope(in, c->head_dim, c, why);
+}
+
+static int read_attention(const struct json_in *in, struct model_config *c, char *why)
+{
+	const struct arch *a = c->arch;
+	int r = 0;
+
+	c->attention = a->attention;
+	if (a->bias_key)
+		r = in_bool(in, a->bias_key, false, &c->qkv_bias, why);
+	if (r)
+		return r;
+	c->out_bias = c->qkv_bias && a->out_bias;
+	return a->attention == ATTENTION_LATENT ? read_latent(in, c, why)
+						: read_grouped(in, c, why);
+}
+
+/* Families differ in what they call it. */
+static int read_experts(const struct json_in *in, struct model_config *c, char *why)
+{
+	const char *const keys[] = { "n_routed_experts", "num_local_experts", "num_experts" };
+	size_t i = 0;
+
+	while (i < 2 && !in_at(in, keys[i]))
+		i++;
+	return in_int32(in, keys[i], 1, MODEL_MAX_EXPERTS, JSON_REQUIRED, &c->experts, why);
+}
+
+static int check_groups(const struct json_in *in, const struct model_config *c, char *why)
+{
 	if (c->experts % c->groups || c->groups_kept > c->groups)
 		return fail(why, EINVAL,
 			    "%s: %d experts in %d groups of which %d are kept is impossible",
 			    in->where, c->experts, c->groups, c->groups_kept);
 	int per_group = c->experts / c->groups;
-	if (c->groups > 1 && per_group < 2)
+	if (c->groups > 1 && per_group < 2 && c->group_score == GROUP_TWO_LARGEST)
 		return fail(why, EINVAL, "%s: groups of one expert are not supported", in->where);
 	if (c->topk > c->groups_kept * per_group)
 		return fail(why, EINVAL,
@@ -153,15 +222,74 @@ static int read_router(const struct json_in *in, struct model_config *c, char *w
 	return 0;
 }
 
+/* How the best experts are found: among all, or in the best groups. */
+static int read_method(const struct json_in *in, struct model_config *c, char *why)
+{
+	bool noaux = c->arch->select_bias;
+	const char *method;
+	int r = in_text(in, "topk_method", noaux ? "noaux_tc" : "greedy", &method, why);
+
+	if (r)
+		return r;
+	if (strcmp(method, "greedy") == 0 && !noaux)
+		c->groups = c->groups_kept = 1;
+	else if (strcmp(method, noaux ? "noaux_tc" : "group_limited_greedy") != 0)
+		return fail(why, EINVAL, "%s: topk_method \"%s\" is not supported for %s",
+			    in->where, method, c->arch->model_type);
+	return check_groups(in, c, why);
+}
+
+static int read_router(const struct json_in *in, struct model_config *c, char *why)
+{
+	double scale;
+	int r = in_bool(in, "norm_topk_prob", false, &c->norm_topk, why);
+
+	if (!r)
+		r = in_number(in, "routed_scaling_factor", -1e6, 1e6, 1, &scale, why);
+	if (!r)
+		r = read_experts(in, c, why);
+	if (r)
+		return r;
+	c->scoring = c->arch->scoring;
+	c->group_score = c->arch->group_score;
+	c->select_bias = c->arch->select_bias;
+	c->router_bias = c->arch->router_bias;
+	c->routed_scale = c->arch->scale_if_raw && c->norm_topk ? 1 : (float)scale;
+	return read_method(in, c, why);
+}
+
+static int read_ffn(const struct json_in *in, struct model_config *c, char *why)
+{
+	double limit;
+	int shared = 0;
+	int r = in_number(in, "swiglu_limit", 0, 1e30, 0, &limit, why);
+
+	if (!r && c->arch->shared_gate)
+		r = in_int32(in, "shared_expert_intermediate_size", 1, MAX_WIDTH, JSON_REQUIRED,
+			     &c->shared_width, why);
+	else if (!r && c->arch->shared)
+		r = in_int32(in, "n_shared_experts", 0, 256, 0, &shared, why);
+	if (!r)
+		r = check_width(in, "the shared experts", (int64_t)shared * c->expert_width, why);
+	if (r)
+		return r;
+	if (!c->arch->shared_gate)
+		c->shared_width = shared * c->expert_width;
+	c->shared_gate = c->arch->shared_gate;
+	c->expert_biases = c->arch->expert_biases;
+	c->act = c->arch->act;
+	c->act_limit = (float)limit;
+	return 0;
+}
+
 /* Keys that must have the one value this engine computes. */
-static int read_fixed(const struct json_in *in, struct model_config *c, char *why)
+static int check_fixed(const struct json_in *in, const struct model_config *c, char *why)
 {
 	const struct {
 		const char *key, *want;
-	} text[] = { { "hidden_act", "silu" },
-		     { "scoring_func", "sigmoid" },
-		     { "topk_method", "noaux_tc" } };
-	const char *const off[] = { "attention_bias", "mlp_bias" };
+	} text[] = { { "hidden_act", "silu" }, { "scoring_func", c->arch->scoring_name } };
+	/* Biases that no family has; attention_bias where the family has another switch. */
+	const char *const off[] = { "mlp_bias", c->arch->bias_key ? "mlp_bias" : "attention_bias" };
 
 	for (size_t i = 0; i < sizeof(text) / sizeof(text[0]); i++) {
 		const char *v;
@@ -181,137 +309,68 @@ static int read_fixed(const struct json_in *in, struct model_config *c, char *wh
 			return fail(why, EINVAL, "%s: \"%s\" true is not supported", in->where,
 				    off[i]);
 	}
-	c->scoring = c->arch->scoring;
 	return 0;
 }
 
-/* A list with one of two words a layer; *there = false if the key is absent. */
-static int read_words(const struct json_in *in, const char *key, const char *yes, const char *no,
-		      int layers, bool *out, bool *there, char *why)
+/* No dense layer: its width, which some configurations give all the same, costs no memory. */
+static void drop_dense_width(struct model_config *c)
 {
-	const json_t *list = in_at(in, key);
-
-	*there = list != NULL;
-	if (!list)
-		return 0;
-	if (!json_is_array(list) || json_array_size(list) != (size_t)layers)
-		return fail(why, EINVAL, "%s: \"%s\" is not a list of %d layers", in->where, key,
-			    layers);
-	for (int i = 0; i < layers; i++) {
-		const char *word = json_string_value(json_array_get(list, (size_t)i));
-		if (!word || (strcmp(word, yes) != 0 && strcmp(word, no) != 0))
-			return fail(why, EINVAL,
-				    "%s: \"%s\" has an entry that is neither \"%s\" nor \"%s\"",
-				    in->where, key, yes, no);
-		out[i] = strcmp(word, yes) == 0;
-	}
-	return 0;
-}
-
-static int read_sparse(const struct json_in *in, struct model_config *c, char *why)
-{
-	bool there;
-	int first = 0, freq = 1;
-	int r = read_words(in, "mlp_layer_types", "sparse", "dense", c->layers, c->sparse, &there,
-			   why);
-
-	if (r || there)
-		return r;
-	r = in_int32(in, "first_k_dense_replace", 0, MODEL_MAX_LAYERS, c->arch->first_dense, &first,
-		     why);
-	if (!r)
-		r = in_int32(in, "moe_layer_freq", 1, MODEL_MAX_LAYERS, 1, &freq, why);
-	for (int i = 0; i < c->layers && !r; i++)
-		c->sparse[i] = i >= first && i % freq == 0;
-	return r;
-}
-
-/* index_topk_pattern: a string, one letter a layer, F for full and S for shared. */
-static int read_pattern(const struct json_in *in, struct model_config *c, bool *there, char *why)
-{
-	const json_t *v = in_at(in, "index_topk_pattern");
-	const char *p = json_string_value(v);
-
-	if (json_is_array(v)) /* some write the words instead */
-		return read_words(in, "index_topk_pattern", "full", "shared", c->layers, c->full,
-				  there, why);
-	*there = v != NULL;
-	if (!v)
-		return 0;
-	if (!p || strlen(p) != (size_t)c->layers || strspn(p, "FS") != (size_t)c->layers)
-		return fail(why, EINVAL, "%s: \"index_topk_pattern\" is not %d letters F or S",
-			    in->where, c->layers);
 	for (int i = 0; i < c->layers; i++)
-		c->full[i] = p[i] == 'F';
+		if (!c->sparse[i])
+			return;
+	c->dense_width = 0;
+}
+
+static int read_all(const struct json_in *in, struct model_config *c, char *why)
+{
+	double eps;
+	int r = read_sizes(in, c, why);
+
+	if (!r)
+		r = check_fixed(in, c, why);
+	if (!r)
+		r = read_attention(in, c, why);
+	if (!r)
+		r = read_router(in, c, why);
+	if (!r)
+		r = read_ffn(in, c, why);
+	if (!r)
+		r = config_read_layers(in, c, why);
+	if (!r)
+		r = in_bool(in, "tie_word_embeddings", false, &c->tied, why);
+	if (!r)
+		r = in_number(in, "rms_norm_eps", 0, 1, NAN, &eps, why);
+	if (r)
+		return r;
+	c->norm_eps = (float)eps;
+	c->lora_norm_eps = c->arch->lora_norm_eps != 0 ? c->arch->lora_norm_eps : c->norm_eps;
+	drop_dense_width(c);
 	return 0;
 }
 
-/* Which layers have an indexer. Presence of tensors decides nothing: some files carry unused ones.
- */
-static int read_full(const struct json_in *in, struct model_config *c, char *why)
+/* The configuration with the family's defaults for what it lacks. A null says "none" and stays.
+ * NULL: no memory. */
+static json_t *complete(const json_t *config, const struct arch *arch)
 {
-	bool there;
-	int freq, offset;
-	int r = read_words(in, "indexer_types", "full", "shared", c->layers, c->full, &there, why);
+	json_t *all = json_copy((json_t *)(uintptr_t)config), *defaults;
 
-	if (!r && !there)
-		r = read_pattern(in, c, &there, why);
-	if (!r && !there) {
-		r = in_int32(in, "index_topk_freq", 0, MODEL_MAX_LAYERS, 1, &freq, why);
-		if (!r)
-			r = in_int32(in, "index_skip_topk_offset", -MODEL_MAX_LAYERS,
-				     MODEL_MAX_LAYERS, 2, &offset, why);
-		for (int i = 0; i < c->layers && !r; i++) {
-			int past = i - offset + 1;
-			c->full[i] = freq < 2 || past <= 0 || past % freq == 0;
-		}
-	}
-	if (!r && !c->full[0])
-		r = fail(
-			why, EINVAL,
-			"%s: layer 0 has no indexer, and there is no layer before it to share with",
-			in->where);
-	return r;
-}
-
-/* What the bounds of single keys do not hold. */
-static int check_products(const struct json_in *in, struct model_config *c, int shared, char *why)
-{
-	const struct {
-		const char *what;
-		int64_t value;
-	} sizes[] = {
-		{ "the query projection", (int64_t)c->heads * (c->nope + c->rope) },
-		{ "the key and value projection", (int64_t)c->heads * (c->nope + c->v_dim) },
-		{ "the indexer's query projection", (int64_t)c->index_heads * c->index_dim },
-		{ "the attention's latents", (int64_t)c->heads * (c->kv_lora + c->rope) },
-		{ "the shared experts", (int64_t)shared * c->expert_width },
-	};
-
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-		if (sizes[i].value > MAX_PRODUCT)
-			return fail(why, EINVAL,
-				    "%s: %s would be %lld wide, which is not plausible", in->where,
-				    sizes[i].what, (long long)sizes[i].value);
-	if (c->rope % 2)
-		return fail(why, EINVAL, "%s: \"qk_rope_head_dim\" is %d, which is odd", in->where,
-			    c->rope);
-	if (c->rope > c->index_dim)
-		return fail(why, EINVAL,
-			    "%s: \"index_head_dim\" %d is below \"qk_rope_head_dim\" %d", in->where,
-			    c->index_dim, c->rope);
-	if (c->layers + c->extra_layers > MODEL_MAX_LAYERS)
-		return fail(why, EINVAL, "%s: more than %d layers", in->where, MODEL_MAX_LAYERS);
-	c->shared_width = shared * c->expert_width;
-	return 0;
+	defaults = json_loads(arch->defaults, 0, NULL);
+	/* Two spellings of one thing. */
+	if (json_object_get(config, "rope_parameters"))
+		json_object_del(defaults, "rope_scaling");
+	int r = json_object_update_missing(all, defaults);
+	json_decref(defaults);
+	if (!r)
+		return all;
+	json_decref(all);
+	return NULL;
 }
 
 int config_read(const json_t *config, const char *where, struct model_config *c, char *why)
 {
 	struct json_in in = { config, where };
+	char names[ARCH_NAMES];
 	const char *type;
-	double eps;
-	int shared = 0;
 	int r = in_text(&in, "model_type", NULL, &type, why);
 
 	memset(c, 0, sizeof(*c));
@@ -319,27 +378,14 @@ int config_read(const json_t *config, const char *where, struct model_config *c,
 		return r;
 	c->arch = arch_find(type);
 	if (!c->arch)
-		return fail(why, EINVAL, "%s: models of type \"%s\" are not supported", where,
-			    type);
-	r = read_sizes(&in, c, &shared, why);
-	if (!r)
-		r = check_products(&in, c, shared, why);
-	if (!r)
-		r = read_fixed(&in, c, why);
-	if (!r)
-		r = read_rope(&in, c, why);
-	if (!r)
-		r = read_router(&in, c, why);
-	if (!r)
-		r = read_sparse(&in, c, why);
-	if (!r)
-		r = read_full(&in, c, why);
-	for (int i = c->layers; i < c->layers + c->extra_layers && !r; i++)
-		c->sparse[i] = c->full[i] = true;
-	if (!r)
-		r = in_bool(&in, "tie_word_embeddings", false, &c->tied, why);
-	if (!r)
-		r = in_number(&in, "rms_norm_eps", 0, 1, c->arch->norm_eps, &eps, why);
-	c->norm_eps = r ? 0 : (float)eps;
+		return fail(why, EINVAL,
+			    "%s: models of type \"%.100s\" are not supported; supported: %s", where,
+			    type, arch_names(names));
+	json_t *all = complete(config, c->arch);
+	if (!all)
+		return fail(why, ENOMEM, "%s: no memory", where);
+	in.obj = all;
+	r = read_all(&in, c, why);
+	json_decref(all);
 	return r;
 }

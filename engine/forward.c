@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/attention_grouped.h"
 #include "engine/fail.h"
 #include "engine/ffn.h"
 #include "engine/norm.h"
@@ -53,7 +54,10 @@ static void lay_out(struct forward *f, const struct model_config *c, int ctx, in
 	f->logit_x = arena_take(a, FORWARD_LOGIT_ROWS * hidden, sizeof(float));
 	ffn_lay_out(&f->dense, (int)rows, 1, c->hidden, c->dense_width, a);
 	f->dense_out = arena_take(a, rows * hidden, sizeof(float));
-	lay_out_attention(&f->attention, c, ctx, (int)rows, threads, a);
+	if (c->attention == ATTENTION_GROUPED)
+		attention_grouped_lay_out(&f->attention, c, ctx, (int)rows, threads, a);
+	else
+		lay_out_attention(&f->attention, c, ctx, (int)rows, threads, a);
 	f->sets.topk = c->index_topk;
 	f->sets.count = arena_take(a, (size_t)chunk, sizeof(int32_t));
 	f->sets.item = NULL;
@@ -84,6 +88,8 @@ int forward_init(struct forward *f, int layers, int ctx, int chunk, enum kv_type
 		return fail(why, ENOMEM, "no memory for %zu bytes of activations", bytes);
 	a.base = f->memory;
 	lay_out(f, f->config, ctx, chunk, f->compute->threads, &a);
+	memset(f->sets.count, 0,
+	       (size_t)chunk * sizeof(*f->sets.count)); /* where nothing chooses */
 	int r = kvcache_init(&f->kv, f->config, layers, ctx, kv, why);
 	if (r)
 		forward_free(f);
@@ -124,8 +130,12 @@ int forward_layer(struct forward *f, const struct layer_weights *l, int n, int p
 	for (int i = 0; i < m; i += ATTENTION_ROWS) {
 		const struct attention_task task = { n, position + i,
 						     min_int(m - i, ATTENTION_ROWS), i };
-		attention(f->compute, f->config, l, &f->kv, &task, sets, &f->attention,
-			  h + (size_t)i * hidden);
+		if (f->config->attention == ATTENTION_GROUPED)
+			attention_grouped(f->compute, f->config, l, &f->kv, &task, &f->attention,
+					  h + (size_t)i * hidden);
+		else
+			attention(f->compute, f->config, l, &f->kv, &task, sets, &f->attention,
+				  h + (size_t)i * hidden);
 	}
 	if (f->config->sparse[n])
 		return moe(f->compute, f->config, l, n, f->experts, &f->moe, h, m, why);

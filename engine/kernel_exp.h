@@ -70,6 +70,19 @@ static void swiglu(float *gate, const float *up, int n)
 	}
 }
 
+static void swiglu_clamped(float *gate, const float *up, int n, float limit)
+{
+	const vec most = ALL(limit), least = ALL(-limit);
+
+	for (int i = 0; i < n; i += VEC) {
+		vec g = load_some(gate + i, n - i), u = load_some(up + i, n - i);
+		g = choose(g > most, most, g);
+		u = choose(u > most, most, u);
+		u = choose(u < least, least, u);
+		store_some(gate + i, n - i, g / (1.0f + exp_vec(-1.702f * g)) * (u + 1.0f));
+	}
+}
+
 static float largest_of(const float *x, int n)
 {
 	vec max = ALL(x[0]);
@@ -89,11 +102,13 @@ static float largest_of(const float *x, int n)
 
 /* The sum is taken in doubles: a million keys would lose digits in a float. Number i goes to sum
  * i mod LANES, whatever the width of a vector. */
-static void softmax(float *x, int n)
+static void softmax(float *x, int n, float sink)
 {
 	dvec sum[SUMS] = { 0 };
 	float max = largest_of(x, n);
-	double all = 0;
+
+	max = sink > max ? sink : max;
+	double all = (double)exp_vec(ALL(sink - max))[0];
 
 	for (int i = 0, k = 0; i < n; i += VEC, k = (k + 1) % SUMS) {
 		store_some(x + i, n - i, exp_vec(load_some(x + i, n - i) - max));

@@ -309,6 +309,7 @@ const struct kernel_table TABLE = {
 	.axpy = axpy,
 	.mix_block = mix_block,
 	.swiglu = swiglu,
+	.swiglu_clamped = swiglu_clamped,
 	.softmax = softmax,
 	.quantise = PASTE(kernel_quantise_, KERNEL_ISA),
 	.absorb = PASTE(kernel_absorb_, KERNEL_ISA),

@@ -17,7 +17,7 @@ static size_t rows_bytes(const struct model_config *c, int ctx, enum kv_type typ
 {
 	size_t one = type == KV_F32 ? sizeof(float) : sizeof(uint16_t);
 
-	return ROUND_UP((size_t)ctx * ((size_t)c->kv_lora + (size_t)c->rope) * one);
+	return ROUND_UP((size_t)ctx * (size_t)config_kv_width(c) * one);
 }
 
 static size_t keys_bytes(const struct model_config *c, int ctx)
@@ -41,7 +41,7 @@ int kvcache_init(struct kvcache *kv, const struct model_config *c, int layers, i
 	kv->type = type;
 	kv->layers = layers;
 	kv->ctx = ctx;
-	kv->width = c->kv_lora + c->rope;
+	kv->width = config_kv_width(c);
 	kv->index_dim = c->index_dim;
 	kv->bytes = kvcache_bytes(c, layers, ctx, type);
 	kv->base = mmap(NULL, kv->bytes, PROT_READ | PROT_WRITE,
@@ -156,6 +156,20 @@ const float *kvcache_rows(const struct kvcache *kv, int layer, const int32_t *se
 		const uint16_t *row = row_bf16(kv, layer, position);
 		for (size_t c = 0; c < width; c++)
 			to[c] = bf16_to_float(row[c]);
+	}
+	return buf;
+}
+
+const float *kvcache_parts(const struct kvcache *kv, int layer, int first, int n, int from,
+			   int count, float *buf, size_t *ld)
+{
+	*ld = kv->type == KV_F32 ? (size_t)kv->width : (size_t)count;
+	if (kv->type == KV_F32)
+		return row_f32(kv, layer, first) + from;
+	for (int i = 0; i < n; i++) {
+		const uint16_t *row = row_bf16(kv, layer, first + i) + from;
+		for (int k = 0; k < count; k++)
+			buf[(size_t)i * *ld + (size_t)k] = bf16_to_float(row[k]);
 	}
 	return buf;
 }

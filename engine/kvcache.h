@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What attention remembers of earlier tokens: per layer and position one row of kv_lora + rope
- * numbers (latent and turned rope key, multi-head latent attention, arXiv 2405.04434), as float32
- * or bfloat16; and on layers with an indexer its key, index_dim floats.
+ * What attention remembers of earlier tokens: per layer and position one row of
+ * config_kv_width() numbers, as float32 or bfloat16: kv_lora + rope (latent and turned rope key,
+ * multi-head latent attention, arXiv 2405.04434), or the turned keys of all heads and then their
+ * values; and on layers with an indexer its key, index_dim floats.
  *
  * Plain arrays for ctx positions, written once a position; memory is taken from the kernel as
  * positions fill up. No lock: one forward pass at a time.
@@ -45,5 +46,9 @@ void kvcache_copy_in(struct kvcache *kv, int layers, int first, int n, int of, c
  * floats: where they lie if they lie like that, else in buf [n][width]. */
 const float *kvcache_rows(const struct kvcache *kv, int layer, const int32_t *set, int from, int n,
 			  float *buf);
+/* Numbers from .. from + count - 1 of the n rows from position `first` on as floats, *ld apart: where
+ * they lie, or in buf [n][count]. */
+const float *kvcache_parts(const struct kvcache *kv, int layer, int first, int n, int from,
+			   int count, float *buf, size_t *ld);
 
 #endif

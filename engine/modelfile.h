@@ -25,11 +25,13 @@
  *	  }
  *	}
  *
- * Tensor names are those of the Hugging Face checkpoint (spec: transformers glm_moe_dsa). Shapes
- * are [out, in] or [n]; a vector is f32 and lies like a matrix of one row. Offsets are multiples of
- * 64, sizes those of quant.h. "group" is absent for f32 and bf16. An expert file has exactly its
- * layout's "bytes"; unfilled bytes between matrices are zero. Layers without experts (dense ones)
- * are in no layout. The MTP layer (index num_hidden_layers) is an ordinary layer here.
+ * Tensor names are those of the Hugging Face checkpoint (spec: transformers' class of the family);
+ * biases of experts, which lie here and not in the experts' files, are called
+ * model.layers.N.mlp.experts.{gate,up,down}_proj_bias [experts, width]. Shapes are [out, in] or [n];
+ * a vector is f32 and lies like a matrix of one row. Offsets are multiples of 64, sizes those of
+ * quant.h. "group" is absent for f32 and bf16. An expert file has exactly its layout's "bytes";
+ * unfilled bytes between matrices are zero. Layers without experts (dense ones) are in no layout.
+ * The MTP layer (index num_hidden_layers) is an ordinary layer here.
  */
 #ifndef ENGINE_MODELFILE_H
 #define ENGINE_MODELFILE_H

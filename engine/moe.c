@@ -4,10 +4,17 @@
  */
 #include "engine/moe.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "engine/ffn.h"
 #include "engine/norm.h"
+
+/* Of one expert. */
+static size_t bias_floats(const struct model_config *c)
+{
+	return 2 * (size_t)c->expert_width + (size_t)c->hidden;
+}
 
 void moe_lay_out(struct moe_work *w, const struct model_config *c, int rows, struct arena *a)
 {
@@ -28,6 +35,9 @@ void moe_lay_out(struct moe_work *w, const struct model_config *c, int rows, str
 		    c->expert_width > c->shared_width ? c->expert_width : c->shared_width, a);
 	w->out = arena_take(a, entries * hidden, sizeof(float));
 	w->shared = arena_take(a, n * hidden, sizeof(float));
+	w->gates = arena_take(a, c->shared_gate ? n : 0, sizeof(float));
+	w->biases =
+		arena_take(a, c->expert_biases ? EXPERTS_BATCH * bias_floats(c) : 0, sizeof(float));
 }
 
 struct routing {
@@ -53,6 +63,8 @@ static void route(const struct compute *cp, const struct model_config *c,
 	struct routing r = { c, l->router_bias, w };
 
 	matmul(cp, &l->router, w->x, (size_t)c->hidden, m, w->logits, (size_t)c->experts);
+	for (size_t i = 0; l->logit_bias && i < (size_t)m * (size_t)c->experts; i++)
+		w->logits[i] += l->logit_bias[i % (size_t)c->experts];
 	compute_run(cp, (double)m * c->experts * c->topk, m, route_row, &r);
 }
 
@@ -80,15 +92,32 @@ static int group_by_expert(const struct model_config *c, struct moe_work *w, int
 	return chosen;
 }
 
-static void run_shared(const struct compute *cp, const struct ffn_weights *f, struct moe_work *w,
-		       int m)
+/* Each row of the shared expert counts as much as its gate says (Qwen2-MoE). */
+static void gate_shared(const struct compute *cp, const struct model_config *c,
+			const struct wmat *gate, struct moe_work *w, int m)
 {
+	size_t hidden = (size_t)c->hidden;
+
+	matmul(cp, gate, w->x, hidden, m, w->gates, 1);
+	for (size_t i = 0; i < (size_t)m; i++) {
+		float open = 1.0f / (1.0f + expf(-w->gates[i]));
+		for (size_t k = 0; k < hidden; k++)
+			w->shared[i * hidden + k] *= open;
+	}
+}
+
+static void run_shared(const struct compute *cp, const struct model_config *c,
+		       const struct layer_weights *l, struct moe_work *w, int m)
+{
+	const struct ffn_weights *f = &l->ffn;
 	const struct ffn_task t = {
 		.matrix = { &f->gate, &f->up, &f->down }, .x = w->x, .n = m, .y = w->shared
 	};
 
 	if (f->width)
 		ffn_run(cp, &t, 1, &w->ffn);
+	if (c->shared_gate)
+		gate_shared(cp, c, &l->shared_gate, w, m);
 }
 
 static int rows_of(const struct moe_work *w, const struct expert *e)
@@ -96,9 +125,25 @@ static int rows_of(const struct moe_work *w, const struct expert *e)
 	return w->start[e->id + 1] - w->start[e->id];
 }
 
+/* The biases of expert number i of a batch, as floats. */
+static void bind_biases(const struct model_config *c, const struct layer_weights *l, int expert,
+			int i, struct moe_work *w, struct ffn_task *t)
+{
+	float *gate = w->biases + (size_t)i * bias_floats(c), *up = gate + c->expert_width,
+	      *down = up + c->expert_width;
+
+	kernel()->dequant(&l->gate_bias, expert, 1, gate, 0);
+	kernel()->dequant(&l->up_bias, expert, 1, up, 0);
+	kernel()->dequant(&l->down_bias, expert, 1, down, 0);
+	t->bias[FFN_GATE] = gate;
+	t->bias[FFN_UP] = up;
+	t->bias[FFN_DOWN] = down;
+}
+
 /* Into each expert's own rows of w->out. */
 static void run_batch(const struct compute *cp, const struct model_config *c,
-		      struct expert *const *e, int n, struct moe_work *w)
+		      const struct layer_weights *l, struct expert *const *e, int n,
+		      struct moe_work *w)
 {
 	struct ffn_task task[EXPERTS_BATCH];
 
@@ -108,14 +153,19 @@ static void run_batch(const struct compute *cp, const struct model_config *c,
 					     .x = w->x,
 					     .row = w->row + first,
 					     .n = rows_of(w, e[i]),
-					     .y = w->out + (size_t)first * (size_t)c->hidden };
+					     .y = w->out + (size_t)first * (size_t)c->hidden,
+					     .clamp = c->act == ACT_CLAMPED,
+					     .limit = c->act_limit };
+		if (c->expert_biases)
+			bind_biases(c, l, e[i]->id, i, w, &task[i]);
 	}
 	ffn_run(cp, task, n, &w->ffn);
 }
 
 /* The n experts asked for in any order: as they arrive, those that are there together. */
 static int run_experts(const struct compute *cp, const struct model_config *c,
-		       struct experts *experts, struct moe_work *w, int n, char *why)
+		       const struct layer_weights *l, struct experts *experts, struct moe_work *w,
+		       int n, char *why)
 {
 	struct expert *batch[EXPERTS_BATCH], *next = NULL;
 
@@ -135,7 +185,7 @@ static int run_experts(const struct compute *cp, const struct model_config *c,
 		profile_enter(w->profile, PART_EXPERTS);
 		if (experts_all_here(experts)) /* the drive would be idle from now on */
 			lookahead_send(w->lookahead);
-		run_batch(cp, c, batch, count, w);
+		run_batch(cp, c, l, batch, count, w);
 		for (int i = 0; i < count; i++)
 			experts_done(experts, batch[i]);
 		progress_report(w->progress, "prompt", w->done + w->share * (done + count) / n,
@@ -185,8 +235,8 @@ int moe(const struct compute *cp, const struct model_config *c, const struct lay
 	if (layer + 1 < c->layers && c->sparse[layer + 1])
 		lookahead_guess(w->lookahead, cp, l + 1, layer + 1, h, m);
 	profile_enter(w->profile, PART_EXPERTS);
-	run_shared(cp, &l->ffn, w, m);
-	int r = run_experts(cp, c, experts, w, chosen, why);
+	run_shared(cp, c, l, w, m);
+	int r = run_experts(cp, c, l, experts, w, chosen, why);
 	if (!r)
 		compute_run(cp, (double)m * c->hidden * c->topk, m, add_row, &sum);
 	return r;

@@ -41,6 +41,8 @@ struct moe_work {
 	struct ffn_work ffn; /* of experts that are computed together, or of the shared one */
 	float *out;          /* [rows * topk][hidden], what the experts gave, an entry a row */
 	float *shared;       /* [rows][hidden] */
+	float *gates;        /* [rows], of the shared expert, where it has one */
+	float *biases; /* [EXPERTS_BATCH][2 * expert_width + hidden], where experts have any */
 };
 
 /* Takes the arrays for chunks of up to `rows` rows. */

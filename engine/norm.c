@@ -36,7 +36,17 @@ void swiglu(float *gate, const float *up, int n)
 	kernel()->swiglu(gate, up, n);
 }
 
+void swiglu_clamped(float *gate, const float *up, int n, float limit)
+{
+	kernel()->swiglu_clamped(gate, up, n, limit);
+}
+
 void softmax(float *x, int n)
 {
-	kernel()->softmax(x, n);
+	kernel()->softmax(x, n, -INFINITY);
+}
+
+void softmax_sink(float *x, int n, float sink)
+{
+	kernel()->softmax(x, n, sink);
 }

@@ -14,7 +14,13 @@ void layer_norm(float *y, const float *x, const float *w, const float *b, int n,
 /* gate = silu(gate) * up, silu(v) = v / (1 + exp(-v)). */
 void swiglu(float *gate, const float *up, int n);
 
+/* gpt-oss's form: g = min(gate, limit), u = clamp(up, -limit, limit),
+ * gate = g / (1 + exp(-1.702 g)) * (u + 1). */
+void swiglu_clamped(float *gate, const float *up, int n, float limit);
+
 /* x = exp(x - max) / sum. n >= 1. */
 void softmax(float *x, int n);
+/* The same with one more number in max and sum, which is dropped; -INFINITY: without. */
+void softmax_sink(float *x, int n, float sink);
 
 #endif

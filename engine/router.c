@@ -42,8 +42,7 @@ static float sum_of_two_largest(const float *score, int n)
 	return first + second;
 }
 
-/* Closes all groups but the groups_kept best. A group counts as the sum of its two largest scores.
- */
+/* Closes all groups but the groups_kept best. */
 static void keep_groups(const struct model_config *c, float *score)
 {
 	int n = c->experts / c->groups;
@@ -51,12 +50,14 @@ static void keep_groups(const struct model_config *c, float *score)
 	for (int drop = c->groups - c->groups_kept; drop > 0; drop--) {
 		float *worst = NULL, least = 0;
 		for (float *group = score; group < score + c->experts; group += n) {
-			float sum = sum_of_two_largest(group, n);
+			float counts = c->group_score == GROUP_TWO_LARGEST
+					       ? sum_of_two_largest(group, n)
+					       : group[largest(group, n)];
 			if (group[0] == CLOSED)
 				continue;
-			if (!worst || sum <= least) { /* of equal ones the last goes */
+			if (!worst || counts <= least) { /* of equal ones the last goes */
 				worst = group;
-				least = sum;
+				least = counts;
 			}
 		}
 		for (int i = 0; worst && i < n; i++)
@@ -64,16 +65,35 @@ static void keep_groups(const struct model_config *c, float *score)
 	}
 }
 
-void router_weigh(const struct model_config *c, const float *logits, struct choice *out)
+/* The divisor of a softmax over all n logits, and the logit that is taken off each. */
+static float softmax_sum(const float *logits, int n, float *max)
 {
 	float sum = 0;
 
+	*max = logits[largest(logits, n)];
+	for (int i = 0; i < n; i++)
+		sum += expf(logits[i] - *max);
+	return sum;
+}
+
+void router_weigh(const struct model_config *c, const float *logits, struct choice *out)
+{
+	float sum = 0, max = 0, all = 1;
+
+	if (c->scoring == SCORE_SOFTMAX)
+		all = softmax_sum(logits, c->experts, &max);
+	if (c->scoring == SCORE_SOFTMAX_CHOSEN) {
+		max = logits[out[0].expert];
+		for (int i = 1; i < c->topk; i++)
+			max = fmaxf(max, logits[out[i].expert]);
+	}
 	for (int i = 0; i < c->topk; i++) {
-		out[i].weight = sigmoid(logits[out[i].expert]);
+		float l = logits[out[i].expert];
+		out[i].weight = c->scoring == SCORE_SIGMOID ? sigmoid(l) : expf(l - max) / all;
 		sum += out[i].weight;
 	}
 	for (int i = 0; i < c->topk; i++) {
-		if (c->norm_topk)
+		if (c->norm_topk || c->scoring == SCORE_SOFTMAX_CHOSEN)
 			out[i].weight /= sum + 1e-20f;
 		out[i].weight *= c->routed_scale;
 	}
@@ -88,7 +108,9 @@ void router_choose(const struct model_config *c, const float *logits, const floa
 		   float *score, struct choice *out)
 {
 	for (int i = 0; i < c->experts; i++) {
-		float s = sigmoid(logits[i]) + bias[i];
+		/* A softmax keeps the order, so that the logits serve for it. */
+		float s = c->scoring == SCORE_SIGMOID ? sigmoid(logits[i]) : logits[i];
+		s += bias ? bias[i] : 0;
 		score[i] = s > -FLT_MAX ? s : -FLT_MAX; /* what is not a number loses */
 	}
 	if (c->groups > 1)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The router: which experts a token goes to, and with what weight ("noaux_tc": DeepSeek-V3, arXiv
- * 2412.19437, 2.1.2). The bias helps to choose and is no part of the weight.
+ * The router: which experts a token goes to, and with what weight. Weights are sigmoids ("noaux_tc":
+ * DeepSeek-V3, arXiv 2412.19437, 2.1.2), where a bias helps to choose and is no part of the weight;
+ * or shares of a softmax over all experts, or over the chosen ones (arch.h).
  */
 #ifndef ENGINE_ROUTER_H
 #define ENGINE_ROUTER_H
@@ -15,7 +16,7 @@ struct choice {
 	float weight;
 };
 
-/* logits and bias [experts]; score [experts] is scratch; out [topk], ascending by expert. Of equal
+/* logits and bias [experts], bias may be NULL; score [experts] is scratch; out [topk], ascending by expert. Of equal
  * scores the lower expert (or group) is chosen. */
 void router_choose(const struct model_config *c, const float *logits, const float *bias,
 		   float *score, struct choice *out);

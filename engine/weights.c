@@ -59,17 +59,25 @@ static void bind_ffn(struct binder *b, const char *prefix, int hidden, int width
 	matrix(b, name, hidden, width, &f->down);
 }
 
-static void bind_attention(struct binder *b, const struct model_config *c,
-			   struct attention_weights *a)
+static void bind_latent(struct binder *b, const struct model_config *c, struct attention_weights *a)
 {
-	matrix(b, "self_attn.q_a_proj.weight", c->q_lora, c->hidden, &a->q_a);
-	vector(b, "self_attn.q_a_layernorm.weight", c->q_lora, &a->q_norm);
-	matrix(b, "self_attn.q_b_proj.weight", c->heads * (c->nope + c->rope), c->q_lora, &a->q_b);
+	int queries = c->heads * (c->nope + c->rope);
+
+	if (c->q_lora) {
+		matrix(b, "self_attn.q_a_proj.weight", c->q_lora, c->hidden, &a->q_a);
+		vector(b, "self_attn.q_a_layernorm.weight", c->q_lora, &a->q_norm);
+		matrix(b, "self_attn.q_b_proj.weight", queries, c->q_lora, &a->q_b);
+	} else {
+		matrix(b, "self_attn.q_proj.weight", queries, c->hidden, &a->q);
+	}
 	matrix(b, "self_attn.kv_a_proj_with_mqa.weight", c->kv_lora + c->rope, c->hidden, &a->kv_a);
 	vector(b, "self_attn.kv_a_layernorm.weight", c->kv_lora, &a->kv_norm);
 	matrix(b, "self_attn.kv_b_proj.weight", c->heads * (c->nope + c->v_dim), c->kv_lora,
 	       &a->kv_b);
-	matrix(b, "self_attn.o_proj.weight", c->hidden, c->heads * c->v_dim, &a->out);
+	if (c->qkv_bias && c->q_lora)
+		vector(b, "self_attn.q_a_proj.bias", c->q_lora, &a->q_a_bias);
+	if (c->qkv_bias)
+		vector(b, "self_attn.kv_a_proj_with_mqa.bias", c->kv_lora + c->rope, &a->kv_a_bias);
 	if (!c->full[b->layer])
 		return;
 	matrix(b, "self_attn.indexer.wq_b.weight", c->index_heads * c->index_dim, c->q_lora,
@@ -78,6 +86,62 @@ static void bind_attention(struct binder *b, const struct model_config *c,
 	matrix(b, "self_attn.indexer.weights_proj.weight", c->index_heads, c->hidden, &a->index_w);
 	vector(b, "self_attn.indexer.k_norm.weight", c->index_dim, &a->index_norm_w);
 	vector(b, "self_attn.indexer.k_norm.bias", c->index_dim, &a->index_norm_b);
+}
+
+static void bind_grouped(struct binder *b, const struct model_config *c,
+			 struct attention_weights *a)
+{
+	int q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+	bool whole = c->qk_norm == QK_NORM_WHOLE;
+
+	matrix(b, "self_attn.q_proj.weight", q, c->hidden, &a->q);
+	matrix(b, "self_attn.k_proj.weight", kv, c->hidden, &a->k);
+	matrix(b, "self_attn.v_proj.weight", kv, c->hidden, &a->v);
+	if (c->qkv_bias) {
+		vector(b, "self_attn.q_proj.bias", q, &a->q_bias);
+		vector(b, "self_attn.k_proj.bias", kv, &a->k_bias);
+		vector(b, "self_attn.v_proj.bias", kv, &a->v_bias);
+	}
+	if (c->qk_norm != QK_NORM_NONE) {
+		vector(b, "self_attn.q_norm.weight", whole ? q : c->head_dim, &a->q_norm);
+		vector(b, "self_attn.k_norm.weight", whole ? kv : c->head_dim, &a->k_norm);
+	}
+	if (c->sinks)
+		vector(b, "self_attn.sinks", c->heads, &a->sinks);
+}
+
+static void bind_attention(struct binder *b, const struct model_config *c,
+			   struct attention_weights *a)
+{
+	if (c->attention == ATTENTION_GROUPED)
+		bind_grouped(b, c, a);
+	else
+		bind_latent(b, c, a);
+	matrix(b, "self_attn.o_proj.weight", c->hidden, c->heads * c->v_dim, &a->out);
+	if (c->out_bias)
+		vector(b, "self_attn.o_proj.bias", c->hidden, &a->out_bias);
+}
+
+/* What a layer of experts has beside them. */
+static void bind_router(struct binder *b, const struct model_config *c, struct layer_weights *l)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "%s.weight", c->arch->router);
+	matrix(b, name, c->experts, c->hidden, &l->router);
+	snprintf(name, sizeof(name), "%s.bias", c->arch->router);
+	if (c->router_bias)
+		vector(b, name, c->experts, &l->logit_bias);
+	snprintf(name, sizeof(name), "%s.e_score_correction_bias", c->arch->router);
+	if (c->select_bias)
+		vector(b, name, c->experts, &l->router_bias);
+	if (c->expert_biases) {
+		matrix(b, "mlp.experts.gate_proj_bias", c->experts, c->expert_width, &l->gate_bias);
+		matrix(b, "mlp.experts.up_proj_bias", c->experts, c->expert_width, &l->up_bias);
+		matrix(b, "mlp.experts.down_proj_bias", c->experts, c->hidden, &l->down_bias);
+	}
+	if (c->shared_gate)
+		matrix(b, "mlp.shared_expert_gate.weight", 1, c->hidden, &l->shared_gate);
 }
 
 static void bind_layer(struct binder *b, const struct model_config *c, struct layer_weights *l)
@@ -89,9 +153,8 @@ static void bind_layer(struct binder *b, const struct model_config *c, struct la
 		bind_ffn(b, "mlp", c->hidden, c->dense_width, &l->ffn);
 		return;
 	}
-	bind_ffn(b, "mlp.shared_experts", c->hidden, c->shared_width, &l->ffn);
-	matrix(b, "mlp.gate.weight", c->experts, c->hidden, &l->router);
-	vector(b, "mlp.gate.e_score_correction_bias", c->experts, &l->router_bias);
+	bind_ffn(b, c->arch->shared, c->hidden, c->shared_width, &l->ffn);
+	bind_router(b, c, l);
 }
 
 #define MTP_JOIN "eh_proj.weight"

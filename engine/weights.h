@@ -14,8 +14,15 @@ struct ffn_weights {
 };
 
 struct attention_weights {
-	struct wmat q_a, q_b, kv_a, kv_b, out;
-	const float *q_norm, *kv_norm;
+	/* MLA; q alone instead of q_a and q_b where there is no low-rank step. */
+	struct wmat q_a, q_b, kv_a, kv_b;
+	const float *kv_norm, *q_a_bias, *kv_a_bias;
+	/* GQA */
+	struct wmat q, k, v;
+	const float *k_norm, *q_bias, *k_bias, *v_bias, *sinks; /* [heads] */
+	/* Both. What the model does not have is NULL. */
+	struct wmat out;
+	const float *q_norm, *out_bias;
 	/* Indexer, on full layers only. */
 	struct wmat index_q, index_k, index_w;
 	const float *index_norm_w, *index_norm_b;
@@ -28,7 +35,11 @@ struct layer_weights {
 	 */
 	struct ffn_weights ffn;
 	struct wmat router;
-	const float *router_bias;
+	const float *router_bias; /* helps to choose; NULL if there is none */
+	const float *logit_bias;  /* of the router's matrix; NULL likewise */
+	struct wmat shared_gate;  /* [1][hidden], where config.shared_gate */
+	/* [experts][expert_width], the same, [experts][hidden], where config.expert_biases */
+	struct wmat gate_bias, up_bias, down_bias;
 };
 
 /* The first layer behind the last one (mtp.h). */

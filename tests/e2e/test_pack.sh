@@ -170,8 +170,8 @@ broken_config n_routed_experts=null model_type='"llama"'
 refused '"llama" is a dense model \(no routed experts\)'
 broken_config first_k_dense_replace=4
 refused 'is a dense model'
-broken_config model_type='"mixtral"'
-refused 'the architecture "mixtral" is not supported; supported: glm_moe_dsa'
+broken_config model_type='"phimoe"'
+refused 'the architecture "phimoe" is not supported; supported: glm_moe_dsa, '
 broken_config hidden_size=null
 refused 'hidden_size" is missing'
 broken_config hidden_size=-1
@@ -184,10 +184,12 @@ broken_config num_attention_heads=4096 qk_nope_head_dim=4096
 refused 'the query projection would be 16809984 wide'
 broken_config num_experts_per_tok=7
 refused 'num_experts_per_tok" is 7'
+broken_config mlp_bias=true
+refused 'mlp_bias" true is not supported'
 broken_config attention_bias=true
-refused 'attention_bias" true is not supported'
+refused 'has no tensor model.layers.0.self_attn.q_a_proj.bias'
 broken_config q_lora_rank=null
-refused 'q_lora_rank" is null'
+refused 'q_lora_rank" is missing'
 broken_config 'indexer_types=["shared","full","full","full"]'
 refused 'layer 0 has no indexer'
 broken_config 'index_topk_pattern="FXFF"'

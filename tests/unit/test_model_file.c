@@ -230,17 +230,16 @@ static void other_kinds_of_model(void **state)
 		"models of type \"llama\" are not supported");
 	refused("\"q_lora_rank\": 24", "\"q_lora_rank\": null", "without a low-rank step");
 	refused("\"rope_theta\": 10000",
-		"\"rope_theta\": 1e4, \"rope_scaling\": {\"type\": \"yarn\"}",
-		"\"yarn\" is not supported");
+		"\"rope_theta\": 1e4, \"rope_scaling\": {\"type\": \"longrope\"}",
+		"\"longrope\" is not supported");
 	refused("\"rope_theta\": 10000",
-		"\"rope_parameters\": {\"rope_type\": \"llama3\", \"rope_theta\": 1e4}",
-		"\"llama3\" is not supported");
+		"\"rope_parameters\": {\"rope_type\": \"su\", \"rope_theta\": 1e4}",
+		"\"su\" is not supported");
 	refused("\"hidden_size\": 40", "\"hidden_size\": 40, \"hidden_act\": \"gelu\"",
 		"\"gelu\" is not supported");
 	refused("\"hidden_size\": 40", "\"hidden_size\": 40, \"scoring_func\": \"softmax\"",
 		"\"softmax\" is not supported");
-	refused("\"hidden_size\": 40", "\"hidden_size\": 40, \"attention_bias\": true",
-		"attention_bias");
+	refused("\"hidden_size\": 40", "\"hidden_size\": 40, \"mlp_bias\": true", "mlp_bias");
 	refused("\"format\": \"expertfs-model\"", "\"format\": \"gguf\"", "not an expertfs model");
 	refused("\"version\": 2", "\"version\": 1", "pack the model anew");
 	refused("\"version\": 2", "\"version\": 3", "is of format version 3");

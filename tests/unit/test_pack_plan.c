@@ -260,10 +260,10 @@ static void test_refused_configs(void **state)
 	check_config("{\"model_type\": \"glm_moe_dsa\", \"n_routed_experts\": 0}", -EINVAL,
 		     "dense model (no routed experts)");
 	check_config("{\"model_type\": \"llama\"}", -EINVAL, "\"llama\" is a dense model");
-	check_config("{\"model_type\": \"qwen3_moe\", \"num_experts\": 128}", -EINVAL,
-		     "\"qwen3_moe\" is not supported; supported: glm_moe_dsa");
-	check_config("{\"model_type\": \"mixtral\", \"num_local_experts\": 8}", -EINVAL,
-		     "\"mixtral\" is not supported");
+	check_config("{\"model_type\": \"phimoe\", \"num_experts\": 128}", -EINVAL,
+		     "\"phimoe\" is not supported; supported: glm_moe_dsa, deepseek_v3, ");
+	check_config("{\"model_type\": \"granitemoe\", \"num_local_experts\": 8}", -EINVAL,
+		     "\"granitemoe\" is not supported");
 }
 
 static void test_progress_text(void **state)

@@ -26,6 +26,7 @@ static bool has_experts(const json_t *root)
 static int check_kind(const json_t *root, const char *path, char *why)
 {
 	const char *type = json_string_value(json_object_get(root, "model_type"));
+	char names[ARCH_NAMES];
 
 	if (!type)
 		return fail(why, EINVAL, "%s: model_type is missing", path);
@@ -36,8 +37,8 @@ static int check_kind(const json_t *root, const char *path, char *why)
 			    path, type);
 	if (!arch_find(type))
 		return fail(why, EINVAL,
-			    "%s: the architecture \"%s\" is not supported; supported: glm_moe_dsa",
-			    path, type);
+			    "%s: the architecture \"%s\" is not supported; supported: %s", path,
+			    type, arch_names(names));
 	return 0;
 }
 

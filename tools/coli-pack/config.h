@@ -28,7 +28,7 @@ static inline bool pack_is_sparse(const struct pack_config *c, int layer)
 
 static inline bool pack_has_indexer(const struct pack_config *c, int layer)
 {
-	return layer >= c->model.layers || c->model.full[layer];
+	return c->model.arch->indexer && (layer >= c->model.layers || c->model.full[layer]);
 }
 
 #endif

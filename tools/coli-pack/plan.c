@@ -10,6 +10,7 @@
 
 #include "expertfs/fail.h"
 #include "tools/coli-pack/reader.h"
+#include "tools/coli-pack/tensors.h"
 #include "tools/coli-pack/usage.h"
 
 const char *const plan_matrix_name[MATRICES] = { "gate", "up", "down" };
@@ -33,9 +34,11 @@ static uint64_t source_size(const struct source *s)
 	return (uint64_t)s->rows * source_row_bytes(s);
 }
 
-int plan_add(struct plan *p, const char *name, int dims, int64_t rows, int cols, bool plain,
-	     char *why)
+int plan_add_source(struct plan *p, const char *name, int dims, const struct source *src,
+		    bool plain, char *why)
 {
+	int cols = src->cols;
+
 	if (cols > CHUNK_COLS)
 		return fail(why, EINVAL, "%s has %d columns, more than the %d that can be packed",
 			    name, cols, CHUNK_COLS);
@@ -48,12 +51,9 @@ int plan_add(struct plan *p, const char *name, int dims, int64_t rows, int cols,
 		p->dense_room = room;
 	}
 	struct plan_dense *d = &p->dense[p->dense_count];
-	*d = (struct plan_dense){ .dims = dims, .offset = p->dense_bytes };
-	int err = source_whole(p->ck, name, dims, rows, cols, &d->src, why);
-	if (err)
-		return err;
+	*d = (struct plan_dense){ .dims = dims, .offset = p->dense_bytes, .src = *src };
 	d->fmt = format_of(plain ? 32 : p->options.dense_bits, p->options.group);
-	d->bytes = wfmt_bytes(d->fmt, rows, cols);
+	d->bytes = wfmt_bytes(d->fmt, src->rows, cols);
 	d->name = strdup(name);
 	if (!d->name)
 		return fail(why, ENOMEM, "out of memory for the plan");
@@ -61,6 +61,15 @@ int plan_add(struct plan *p, const char *name, int dims, int64_t rows, int cols,
 	p->dense_bytes += d->bytes;
 	p->source_bytes += source_size(&d->src);
 	return 0;
+}
+
+int plan_add(struct plan *p, const char *name, int dims, int64_t rows, int cols, bool plain,
+	     char *why)
+{
+	struct source src;
+	int err = source_whole(p->ck, name, dims, rows, cols, &src, why);
+
+	return err ? err : plan_add_source(p, name, dims, &src, plain, why);
 }
 
 static struct plan_layout make_layout(const struct model_config *c, struct wfmt fmt)
@@ -98,7 +107,7 @@ static int plan_layers(struct plan *p, char *why)
 		p->layer[p->layers++] = (struct plan_layer){
 			.layer = (uint16_t)i,
 			.layout = (uint8_t)(i >= c->model.layers ? p->layouts - 1 : 0),
-			.fused = glm_is_fused(p->ck, i),
+			.form = tensors_expert_form(p->ck, i),
 		};
 	}
 	p->experts = (uint32_t)p->layers * (uint32_t)c->model.experts;
@@ -183,7 +192,7 @@ int plan_make(const struct checkpoint *ck, const struct pack_options *o,
 	p->ck = ck;
 	p->options = *o;
 	p->spread = *spread;
-	int err = glm_plan_dense(p, why);
+	int err = tensors_plan_dense(p, why);
 	err = err ? err : plan_layers(p, why);
 	err = err ? err : check_experts(p, why);
 	err = err ? err : place_experts(p, why);
@@ -226,6 +235,6 @@ int plan_expert_source(const struct plan *p, uint32_t expert, int matrix, struct
 {
 	const struct plan_layer *l = plan_layer_of(p, expert);
 
-	return glm_expert_source(p->ck, l->layer, l->fused, (int)plan_number_of(p, expert), matrix,
-				 s, why);
+	return tensors_expert_source(p->ck, l->layer, l->form, (int)plan_number_of(p, expert),
+				     matrix, s, why);
 }

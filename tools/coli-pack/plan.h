@@ -52,10 +52,14 @@ struct plan_layout {
 	uint64_t bytes; /* of an expert */
 };
 
+/* How the checkpoint has the experts of a layer: three tensors each; all in two tensors, [out, in]
+ * or [in, out]; or those in 4 bits (source.h). */
+enum expert_form { EXPERTS_SINGLE, EXPERTS_FUSED, EXPERTS_TRANSPOSED, EXPERTS_MXFP4 };
+
 struct plan_layer {
 	uint16_t layer;
 	uint8_t layout;
-	bool fused; /* the checkpoint has one tensor for all experts of the layer */
+	enum expert_form form;
 };
 
 struct plan {
@@ -95,15 +99,12 @@ unsigned plan_number_of(const struct plan *p, uint32_t expert);
 int plan_expert_source(const struct plan *p, uint32_t expert, int matrix, struct source *s,
 		       char *why);
 
-/* For glm.c: appends a tensor to the dense table. A vector has dims 1 and rows 1. plain: float32
- * whatever the options say. */
+/* For dense_tensors.c: appends a tensor to the dense table. A vector has dims 1 and rows 1. plain:
+ * float32 whatever the options say. plan_add_source(): from somewhere else than the tensor of that
+ * name. */
 int plan_add(struct plan *p, const char *name, int dims, int64_t rows, int cols, bool plain,
 	     char *why);
-
-/* glm.c: the dense tensors of a glm_moe_dsa model, and the names of its experts' tensors. */
-int glm_plan_dense(struct plan *p, char *why);
-bool glm_is_fused(const struct checkpoint *ck, int layer);
-int glm_expert_source(const struct checkpoint *ck, int layer, bool fused, int e, int matrix,
-		      struct source *s, char *why);
+int plan_add_source(struct plan *p, const char *name, int dims, const struct source *src,
+		    bool plain, char *why);
 
 #endif

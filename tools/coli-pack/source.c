@@ -9,11 +9,15 @@
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/quant.h"
 #include "expertfs/fail.h"
 #include "tools/coli-pack/textfile.h"
+
+#define MXFP4_GROUP 32 /* numbers with one scale */
+#define MXFP4_BYTES 16
 
 static int64_t blocks(int64_t n, int size)
 {
@@ -48,9 +52,9 @@ static int bind_scale(const struct checkpoint *ck, struct source *s, const uint6
 	if (!s->scale)
 		return fail(why, EINVAL, "%s in %s is F8_E4M3, but there is no %s", s->tensor->name,
 			    s->tensor->file->path, name);
-	if (s->scale->dtype != ST_F32)
-		return fail(why, EINVAL, "%s in %s is %s, not F32", name, s->scale->file->path,
-			    s->scale->dtype_name);
+	if (s->scale->dtype != ST_F32 && s->scale->dtype != ST_BF16)
+		return fail(why, EINVAL, "%s in %s is %s, not F32 or BF16", name,
+			    s->scale->file->path, s->scale->dtype_name);
 	s->block_rows = ck->config.block_rows;
 	s->block_cols = ck->config.block_cols;
 	want[0] = shape[0];
@@ -105,14 +109,82 @@ int source_slice(const struct checkpoint *ck, const char *name, int experts, int
 	s->rows = rows;
 	s->skipped = from;
 	if (s->scale)
-		s->scale_offset +=
-			(uint64_t)e * sizeof(float) * s->scale->shape[1] * s->scale->shape[2];
+		s->scale_offset += (uint64_t)e * st_dtype_size(s->scale->dtype) *
+				   s->scale->shape[1] * s->scale->shape[2];
 	return 0;
+}
+
+int source_part(const struct checkpoint *ck, const char *name, const uint64_t *shape, int dims,
+		const struct source_part *part, struct source *s, char *why)
+{
+	int err = bind_tensor(ck, name, shape, dims, s, why);
+
+	if (err)
+		return err;
+	if (s->scale)
+		return fail(why, EINVAL,
+			    "%s in %s is F8_E4M3: a matrix that is interleaved or transposed "
+			    "cannot have that type",
+			    name, s->tensor->file->path);
+	uint64_t each = st_dtype_size(s->tensor->dtype);
+	s->offset += part->first * each;
+	s->row_step = part->row_step * each;
+	s->unit_step = part->col_step * each;
+	s->rows = part->rows;
+	s->cols = part->cols;
+	s->again = part->again;
+	return 0;
+}
+
+static int bind_bytes(const struct checkpoint *ck, const char *name, const char *end,
+		      const uint64_t *shape, int dims, const struct st_tensor **out, char *why)
+{
+	char full[256];
+
+	snprintf(full, sizeof(full), "%s%s", name, end);
+	const struct st_tensor *t = ckpt_find(ck, full);
+	if (!t)
+		return fail(why, EINVAL, "the checkpoint %s has no tensor %s", ck->dir, full);
+	if (!has_shape(t, shape, dims))
+		return wrong_shape(t, shape, dims, why);
+	if (strcmp(t->dtype_name, "U8") != 0)
+		return fail(why, EINVAL, "%s in %s is of type %s, not U8", full, t->file->path,
+			    t->dtype_name);
+	*out = t;
+	return 0;
+}
+
+int source_mxfp4(const struct checkpoint *ck, const char *name, int experts, int e, int all_rows,
+		 int from, int row_step, int rows, int cols, struct source *s, char *why)
+{
+	uint64_t groups = (uint64_t)cols / MXFP4_GROUP, row_bytes = groups * MXFP4_BYTES;
+	const uint64_t shape[4] = { (uint64_t)experts, (uint64_t)all_rows, groups, MXFP4_BYTES };
+	uint64_t row = (uint64_t)e * (uint64_t)all_rows + (uint64_t)from;
+
+	if (cols % MXFP4_GROUP)
+		return fail(why, EINVAL, "%s: rows of %d numbers are not whole groups of %d", name,
+			    cols, MXFP4_GROUP);
+	*s = (struct source){ .mxfp4 = true, .rows = rows, .cols = cols };
+	int err = bind_bytes(ck, name, "_blocks", shape, 4, &s->tensor, why);
+	err = err ? err : bind_bytes(ck, name, "_scales", shape, 3, &s->scale, why);
+	if (err)
+		return err;
+	s->offset = s->tensor->offset + row * row_bytes;
+	s->scale_offset = s->scale->offset + row * groups;
+	s->row_step = (uint64_t)row_step * row_bytes;
+	s->unit_step = 1;
+	s->again = from + 1 < row_step;
+	return 0;
+}
+
+static size_t unit_bytes(const struct source *s)
+{
+	return s->mxfp4 ? 1 : st_dtype_size(s->tensor->dtype);
 }
 
 size_t source_row_bytes(const struct source *s)
 {
-	return (size_t)s->cols * st_dtype_size(s->tensor->dtype);
+	return s->mxfp4 ? (size_t)s->cols / 2 : (size_t)s->cols * unit_bytes(s);
 }
 
 static int64_t first_block(const struct source *s, int64_t row)
@@ -124,30 +196,108 @@ size_t source_scales(const struct source *s, int64_t row, int64_t rows)
 {
 	if (!s->scale)
 		return 0;
+	if (s->mxfp4)
+		return (size_t)(rows * (s->cols / MXFP4_GROUP));
 	int64_t n = first_block(s, row + rows - 1) - first_block(s, row) + 1;
 	return (size_t)(n * blocks(s->cols, s->block_cols));
+}
+
+/* Rows row .. row + rows - 1 of a source whose rows do not lie one after the other. It is read in
+ * runs along the nearer step: of a row, or, where it is transposed, of a column. */
+static int read_scattered(const struct source *s, int64_t row, int64_t rows, char *buf, char *why)
+{
+	const struct st_file *f = s->tensor->file;
+	size_t unit = unit_bytes(s), row_bytes = source_row_bytes(s);
+	uint64_t n = (uint64_t)rows, width = row_bytes / unit;
+	bool across = s->row_step < s->unit_step;
+	uint64_t near = across ? s->row_step : s->unit_step, count = across ? n : width;
+	uint64_t far = across ? s->unit_step : s->row_step, runs = across ? width : n;
+	size_t bytes = (size_t)(near * (count - 1) + unit);
+	char *run = malloc(bytes);
+	int err = 0;
+
+	if (!run)
+		return fail(why, ENOMEM, "out of memory for %zu bytes of a tensor", bytes);
+	for (uint64_t i = 0; i < runs && !err; i++) {
+		err = text_read_at(f->fd, f->path, run, bytes,
+				   s->offset + (uint64_t)row * s->row_step + i * far, why);
+		for (uint64_t k = 0; k < count && !err; k++)
+			memcpy(buf + (across ? k * row_bytes + i * unit : i * row_bytes + k * unit),
+			       run + k * near, unit);
+	}
+	free(run);
+	return err;
+}
+
+/* One byte a group: the exponent of 2, with an offset of 127. 255 is no number. */
+static int read_exponents(const struct source *s, int64_t row, int64_t rows, float *scales,
+			  char *why)
+{
+	const struct st_file *f = s->scale->file;
+	size_t groups = (size_t)s->cols / MXFP4_GROUP;
+	uint64_t step = s->row_step / MXFP4_BYTES;
+	uint8_t *bytes = malloc(groups);
+	int err = 0;
+
+	if (!bytes)
+		return fail(why, ENOMEM, "out of memory for %zu scales", groups);
+	for (int64_t r = 0; r < rows && !err; r++, scales += groups) {
+		err = text_read_at(f->fd, f->path, bytes, groups,
+				   s->scale_offset + (uint64_t)(row + r) * step, why);
+		for (size_t i = 0; i < groups && !err; i++)
+			scales[i] = bytes[i] == 255 ? NAN : ldexpf(1, bytes[i] - 127);
+	}
+	free(bytes);
+	return err;
+}
+
+/* As float32, or as bfloat16 (Qwen): then widened from the back, where the first ones do not yet lie
+ * in the way. */
+static int read_blocks(const struct source *s, int64_t row, int64_t rows, float *scales, char *why)
+{
+	const struct st_file *f = s->scale->file;
+	size_t count = source_scales(s, row, rows), each = st_dtype_size(s->scale->dtype);
+	uint64_t first = (uint64_t)(first_block(s, row) * blocks(s->cols, s->block_cols));
+	int err = text_read_at(f->fd, f->path, scales, count * each, s->scale_offset + first * each,
+			       why);
+
+	for (size_t i = count; !err && s->scale->dtype == ST_BF16 && i-- > 0;) {
+		uint16_t v;
+		memcpy(&v, (const char *)scales + i * each, sizeof(v));
+		scales[i] = bf16_to_float(v);
+	}
+	return err;
+}
+
+/* Where rows row .. row + rows - 1 lie, with what is between them. */
+static uint64_t range_of(const struct source *s, int64_t row, int64_t rows, uint64_t *bytes)
+{
+	size_t unit = unit_bytes(s), row_bytes = source_row_bytes(s);
+	uint64_t step = s->row_step ? s->row_step : row_bytes;
+	uint64_t width = s->row_step ? (row_bytes / unit - 1) * s->unit_step + unit : row_bytes;
+
+	*bytes = (uint64_t)(rows - 1) * step + width;
+	return s->offset + (uint64_t)row * step;
 }
 
 int source_read(const struct source *s, int64_t row, int64_t rows, void *buf, float *scales,
 		char *why)
 {
 	const struct st_file *f = s->tensor->file;
-	size_t bytes = (size_t)rows * source_row_bytes(s);
-	uint64_t from = s->offset + (uint64_t)row * source_row_bytes(s);
+	uint64_t bytes, from = range_of(s, row, rows, &bytes);
 	int err;
 
 	/* The whole range is asked for at once: the drive sees a deep queue, not one small request.
 	 */
 	posix_fadvise(f->fd, (off_t)from, (off_t)bytes, POSIX_FADV_WILLNEED);
-	err = text_read_at(f->fd, f->path, buf, bytes, from, why);
-	posix_fadvise(f->fd, (off_t)from, (off_t)bytes, POSIX_FADV_DONTNEED);
+	err = s->row_step ? read_scattered(s, row, rows, buf, why)
+			  : text_read_at(f->fd, f->path, buf, bytes, from, why);
+	if (!s->again)
+		posix_fadvise(f->fd, (off_t)from, (off_t)bytes, POSIX_FADV_DONTNEED);
 	if (err || !s->scale)
 		return err;
-	int64_t width = blocks(s->cols, s->block_cols);
-	return text_read_at(
-		s->scale->file->fd, s->scale->file->path, scales,
-		source_scales(s, row, rows) * sizeof(float),
-		s->scale_offset + (uint64_t)(first_block(s, row) * width) * sizeof(float), why);
+	return s->mxfp4 ? read_exponents(s, row, rows, scales, why)
+			: read_blocks(s, row, rows, scales, why);
 }
 
 /* The OCP 8-bit format E4M3: bias 7, no infinities, all ones is not a number. */
@@ -176,11 +326,28 @@ static void row_e4m3(const struct source *s, const uint8_t *from, const float *s
 	}
 }
 
+static void row_mxfp4(const struct source *s, const uint8_t *from, const float *scales, float *dst)
+{
+	static const float e2m1[16] = { 0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
+					-0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6 };
+
+	for (int c = 0; c < s->cols; c += 2, from++) {
+		float scale = scales[c / MXFP4_GROUP];
+		dst[c] = e2m1[*from & 15] * scale;
+		dst[c + 1] = e2m1[*from >> 4] * scale;
+	}
+}
+
 void source_row(const struct source *s, int64_t first, int64_t row, const void *buf,
 		const float *scales, float *dst)
 {
 	const char *from = (const char *)buf + (size_t)(row - first) * source_row_bytes(s);
 
+	if (s->mxfp4) {
+		row_mxfp4(s, (const uint8_t *)from,
+			  scales + (row - first) * (s->cols / MXFP4_GROUP), dst);
+		return;
+	}
 	switch (s->tensor->dtype) {
 	case ST_F32:
 		memcpy(dst, from, (size_t)s->cols * sizeof(float));

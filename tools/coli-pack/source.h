@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A matrix where it lies in the checkpoint: a whole tensor, or some rows of one expert in a tensor
- * that holds all experts of a layer. Its rows come out as floats, whatever they are stored as.
+ * A matrix where it lies in the checkpoint: a whole tensor, some rows of one expert in a tensor that
+ * holds all experts of a layer, or a part of a tensor in which it is interleaved or transposed. Its
+ * rows come out as floats, whatever they are stored as.
  *
- * F8_E4M3 weights have a second tensor, NAME_scale_inv, with one float32 for each block of
- * (usually) 128 x 128 weights; the weight is the product (DeepSeek-V3's fp8 checkpoints; glm-5.2
+ * F8_E4M3 weights have a second tensor, NAME_scale_inv, with one number for each block of (usually)
+ * 128 x 128 weights, F32 or BF16; the weight is the product (DeepSeek-V3's fp8 checkpoints; glm-5.2
  * the same).
+ *
+ * MXFP4 matrices (gpt-oss) are two tensors of bytes: NAME_blocks [..., cols / 32, 16], of two 4-bit
+ * numbers (E2M1) a byte, the first in the low nibble; and NAME_scales [..., cols / 32], of which
+ * each scales 32 numbers by 2^(scale - 127). (OCP Microscaling Formats 1.0, 5.2.)
  */
 #ifndef COLI_PACK_SOURCE_H
 #define COLI_PACK_SOURCE_H
@@ -23,6 +28,11 @@ struct source {
 	uint64_t scale_offset; /* of the first scale of this matrix or expert, in scale->file */
 	int skipped; /* rows of the scaled matrix before the first of ours (a fused up matrix) */
 	int block_rows, block_cols;
+	bool mxfp4;
+	/* Distances in the file, in bytes: from one row to the next, and from one stored unit of a
+	 * row (a number; of MXFP4 a byte) to the next. row_step 0: rows lie one after the other. */
+	uint64_t row_step, unit_step;
+	bool again; /* what lies between will be read as well: the kernel should not forget it */
 };
 
 /* The tensor `name`, which must have the shape [rows, cols], or [cols] if dims is 1. 0 or negative
@@ -34,7 +44,23 @@ int source_whole(const struct checkpoint *ck, const char *name, int dims, int64_
 int source_slice(const struct checkpoint *ck, const char *name, int experts, int e, int all_rows,
 		 int from, int rows, int cols, struct source *s, char *why);
 
-/* Bytes of one row as stored. */
+/* A part of the tensor `name` of this shape: `rows` rows of cols numbers, of which the first is
+ * number `first` of the tensor; row_step and col_step: from one to the next, in numbers. */
+struct source_part {
+	uint64_t first, row_step, col_step;
+	int64_t rows;
+	int cols;
+	bool again;
+};
+int source_part(const struct checkpoint *ck, const char *name, const uint64_t *shape, int dims,
+		const struct source_part *part, struct source *s, char *why);
+
+/* Rows from, from + row_step, ... of expert e in the MXFP4 tensors NAME_blocks and NAME_scales of
+ * shape [experts, all_rows, ...]. */
+int source_mxfp4(const struct checkpoint *ck, const char *name, int experts, int e, int all_rows,
+		 int from, int row_step, int rows, int cols, struct source *s, char *why);
+
+/* Bytes of one row as source_read() brings it. */
 size_t source_row_bytes(const struct source *s);
 /* Scales that `rows` rows from `row` on need: the size of source_read()'s scales. 0 without. */
 size_t source_scales(const struct source *s, int64_t row, int64_t rows);

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Grouped-query attention.
+ */
+#include "engine/attention_grouped.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "engine/norm.h"
+#include "engine/rope.h"
+
+void attention_grouped_lay_out(struct attention_work *w, const struct model_config *c, int ctx,
+			       int rows, int threads, struct arena *a)
+{
+	size_t n = (size_t)rows, f = sizeof(float), hidden = (size_t)c->hidden;
+	size_t q = (size_t)c->heads * (size_t)c->head_dim, kv = (size_t)config_kv_width(c);
+
+	w->keys = (size_t)ctx;
+	w->x = arena_take(a, n * hidden, f);
+	w->q = arena_take(a, n * q, f);
+	w->kv = arena_take(a, n * kv, f);
+	w->angles = arena_take(a, n * (size_t)c->rope, f);
+	w->absorbed = arena_take(a, n * q, f);
+	w->mixed = arena_take(a, n * q, f);
+	w->heads = arena_take(a, n * q, f);
+	w->out = arena_take(a, n * hidden, f);
+	w->score = arena_take(a, (size_t)threads * GROUPED_TILE * w->keys, f);
+}
+
+/* What the loops work on. */
+struct job {
+	const struct compute *compute;
+	const struct model_config *config;
+	const struct attention_weights *weights;
+	struct kvcache *kv;
+	const struct attention_task *task;
+	struct attention_work *work;
+	int group; /* query heads that share a head of keys */
+	int tile, tiles;
+};
+
+static void clip(float *x, int n, float limit)
+{
+	for (int i = 0; i < n; i++) {
+		if (x[i] > limit)
+			x[i] = limit;
+		else if (x[i] < -limit)
+			x[i] = -limit;
+	}
+}
+
+/* One vector of queries, keys or values of all heads: bias, norm and clipping, in that order. */
+static void finish(const struct model_config *c, float *x, int heads, const float *bias,
+		   const float *norm)
+{
+	int n = heads * c->head_dim;
+
+	for (int i = 0; bias && i < n; i++)
+		x[i] += bias[i];
+	if (norm && c->qk_norm == QK_NORM_WHOLE)
+		rms_norm(x, x, norm, n, c->norm_eps);
+	for (int i = 0; norm && c->qk_norm == QK_NORM_HEAD && i < n; i += c->head_dim)
+		rms_norm(x + i, x + i, norm, c->head_dim, c->norm_eps);
+	if (c->clip_qkv != 0)
+		clip(x, n, c->clip_qkv);
+}
+
+/* The queries of row i, turned and scaled, to where those of their group lie together. */
+static void place_queries(const struct job *j, int i, const float *cs)
+{
+	const struct model_config *c = j->config;
+	size_t dim = (size_t)c->head_dim, group = (size_t)j->group, m = (size_t)j->task->m;
+	float *q = j->work->q + (size_t)i * (size_t)c->heads * dim;
+
+	finish(c, q, c->heads, j->weights->q_bias, j->weights->q_norm);
+	for (size_t n = 0; n < (size_t)c->heads; n++) {
+		size_t at = (n / group * m + (size_t)i) * group + n % group;
+		float *to = j->work->absorbed + at * dim;
+		rope_turn(q + n * dim, cs, c->rope, c->rope_interleave);
+		for (size_t k = 0; k < dim; k++)
+			to[k] = q[n * dim + k] * c->score_scale;
+	}
+}
+
+/* One row after its projections: its queries into place, its keys and values into the cache. */
+static void finish_row(void *arg, int i, int thread)
+{
+	const struct job *j = arg;
+	const struct model_config *c = j->config;
+	struct kvcache *kv = j->kv;
+	const struct attention_weights *a = j->weights;
+	float *cs = j->work->angles + (size_t)i * (size_t)c->rope;
+	float *key = j->work->kv + (size_t)i * (size_t)kv->width, *value = key + kv->width / 2;
+
+	(void)thread;
+	rope_scaled_angles(cs, c->rope, c->rope_theta, &c->rope_scaling, j->task->position + i);
+	place_queries(j, i, cs);
+	finish(c, key, c->kv_heads, a->k_bias, a->k_norm);
+	finish(c, value, c->kv_heads, a->v_bias, NULL);
+	for (int n = 0; n < c->kv_heads; n++)
+		rope_turn(key + (size_t)n * (size_t)c->head_dim, cs, c->rope, c->rope_interleave);
+	kvcache_put(kv, j->task->layer, j->task->position + i, key);
+}
+
+static void project(struct job *j, const float *norm, const float *h)
+{
+	const struct model_config *c = j->config;
+	const struct compute *cp = j->compute;
+	const struct attention_weights *a = j->weights;
+	struct attention_work *w = j->work;
+	size_t hidden = (size_t)c->hidden, width = (size_t)j->kv->width;
+	int m = j->task->m;
+
+	for (int i = 0; i < m; i++)
+		rms_norm(w->x + (size_t)i * hidden, h + (size_t)i * hidden, norm, c->hidden,
+			 c->norm_eps);
+	matmul(cp, &a->q, w->x, hidden, m, w->q, (size_t)c->heads * (size_t)c->head_dim);
+	matmul(cp, &a->k, w->x, hidden, m, w->kv, width);
+	matmul(cp, &a->v, w->x, hidden, m, w->kv + width / 2, width);
+	/* A number is normed and turned in the time of some 16 multiply-adds. */
+	compute_run(cp, 16.0 * m * (c->heads * c->head_dim + j->kv->width), m, finish_row, j);
+}
+
+/* The lowest key that a query at this position sees. */
+static int first_key(const struct job *j, int position)
+{
+	const struct model_config *c = j->config;
+	int window = c->windowed[j->task->layer] ? c->window : 0;
+
+	return window && position >= window ? position - window + 1 : 0;
+}
+
+/* Queries from .. to - 1 of those that share head n, row by row; keys lo .. hi - 1 are all that any
+ * of them sees. */
+struct tile {
+	int n, from, to, lo, hi;
+};
+
+/* Which queries of the tile see key s: those of rows from its own position on, until its window
+ * has gone past. They follow each other. */
+static void viewers(const struct job *j, const struct tile *t, int s, int *from, int *to)
+{
+	int row = s - j->task->position, last = j->task->m;
+
+	if (j->config->windowed[j->task->layer] && row + j->config->window < last)
+		last = row + j->config->window;
+	*from = row > 0 && row * j->group > t->from ? row * j->group : t->from;
+	*to = last * j->group < t->to ? last * j->group : t->to;
+}
+
+static float *query(const struct job *j, float *base, const struct tile *t, int i)
+{
+	size_t all = (size_t)j->task->m * (size_t)j->group;
+
+	return base + ((size_t)t->n * all + (size_t)i) * (size_t)j->config->head_dim;
+}
+
+/* How many keys from s on the same queries see, at most COMPUTE_ROWS, for which there is room. */
+static int same_viewers(const struct job *j, const struct tile *t, int s, int *from, int *to)
+{
+	int n = 1, first, last;
+
+	viewers(j, t, s, from, to);
+	for (; n < COMPUTE_ROWS && s + n < t->hi; n++) {
+		viewers(j, t, s + n, &first, &last);
+		if (first != *from || last != *to)
+			break;
+	}
+	return n;
+}
+
+static void score_keys(const struct job *j, const struct tile *t, float *score, float *buf)
+{
+	int dim = j->config->head_dim, from, to;
+	size_t keys = j->work->keys, ld;
+
+	for (int s = t->lo, n; s < t->hi; s += n) {
+		n = same_viewers(j, t, s, &from, &to);
+		const float *key =
+			kvcache_parts(j->kv, j->task->layer, s, n, t->n * dim, dim, buf, &ld);
+		if (from < to)
+			kernel()->dot_block(query(j, j->work->absorbed, t, from), (size_t)dim,
+					    to - from, key, ld, n, dim,
+					    score + (size_t)(from - t->from) * keys + s - t->lo,
+					    keys);
+	}
+}
+
+static void mix_values(const struct job *j, const struct tile *t, const float *score, float *buf)
+{
+	int dim = j->config->head_dim, from, to;
+	size_t keys = j->work->keys, ld;
+
+	memset(query(j, j->work->mixed, t, t->from), 0,
+	       (size_t)(t->to - t->from) * (size_t)dim * sizeof(float));
+	for (int s = t->lo, n; s < t->hi; s += n) {
+		n = same_viewers(j, t, s, &from, &to);
+		const float *value = kvcache_parts(j->kv, j->task->layer, s, n,
+						   j->kv->width / 2 + t->n * dim, dim, buf, &ld);
+		if (from < to)
+			kernel()->mix_block(score + (size_t)(from - t->from) * keys + s - t->lo,
+					    keys, to - from, value, ld, n, dim,
+					    query(j, j->work->mixed, t, from), (size_t)dim);
+	}
+}
+
+static void attend_tile(void *arg, int item, int thread)
+{
+	const struct job *j = arg;
+	const float *sinks = j->weights->sinks;
+	int all = j->task->m * j->group, position = j->task->position;
+	struct tile t = { .n = item / j->tiles, .from = item % j->tiles * j->tile };
+	float *score = j->work->score + (size_t)thread * GROUPED_TILE * j->work->keys;
+	float *buf = compute_rows(j->compute, thread);
+
+	t.to = t.from + j->tile < all ? t.from + j->tile : all;
+	t.lo = first_key(j, position + t.from / j->group);
+	t.hi = position + (t.to - 1) / j->group + 1;
+	score_keys(j, &t, score, buf);
+	for (int i = t.from; i < t.to; i++) {
+		int at = position + i / j->group, first = first_key(j, at);
+		softmax_sink(score + (size_t)(i - t.from) * j->work->keys + first - t.lo,
+			     at + 1 - first,
+			     sinks ? sinks[t.n * j->group + i % j->group] : -INFINITY);
+	}
+	mix_values(j, &t, score, buf);
+}
+
+/* What each head gave, back in the order of heads. */
+static void gather_heads(const struct job *j)
+{
+	const struct model_config *c = j->config;
+	size_t dim = (size_t)c->head_dim, heads = (size_t)c->heads, group = (size_t)j->group,
+	       m = (size_t)j->task->m;
+
+	for (size_t i = 0; i < m; i++)
+		for (size_t n = 0; n < heads; n++)
+			memcpy(j->work->heads + (i * heads + n) * dim,
+			       j->work->mixed + ((n / group * m + i) * group + n % group) * dim,
+			       dim * sizeof(float));
+}
+
+void attention_grouped(const struct compute *cp, const struct model_config *c,
+		       const struct layer_weights *l, struct kvcache *kv,
+		       const struct attention_task *t, struct attention_work *w, float *h)
+{
+	struct job job = { cp, c, &l->attention, kv, t, w, c->heads / c->kv_heads, 0, 0 };
+	int all = t->m * job.group, share = t->m * c->heads / (2 * cp->threads);
+	size_t hidden = (size_t)c->hidden;
+
+	/* Smaller tiles where there would be too few for the threads. */
+	job.tile = share < 1 ? 1 : share < GROUPED_TILE ? share : GROUPED_TILE;
+	job.tiles = (all + job.tile - 1) / job.tile;
+	project(&job, l->attention_norm, h);
+	compute_run(cp, 2.0 * t->m * c->heads * (t->position + t->m) * c->head_dim,
+		    c->kv_heads * job.tiles, attend_tile, &job);
+	gather_heads(&job);
+	matmul(cp, &l->attention.out, w->heads, (size_t)c->heads * (size_t)c->head_dim, t->m,
+	       w->out, hidden);
+	for (size_t i = 0; i < (size_t)t->m; i++)
+		for (size_t k = 0; k < hidden; k++)
+			h[i * hidden + k] +=
+				l->attention.out_bias
+					? w->out[i * hidden + k] + l->attention.out_bias[k]
+					: w->out[i * hidden + k];
+}
