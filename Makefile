@@ -18,7 +18,7 @@ Q        := $(if $(filter 0,$(V)),@)
 say       = $(if $(filter 0,$(V)),@printf '  %-6s %s\n' $(1) $(patsubst $(BUILD)/%,%,$@))
 
 PKGS_expertfs := fuse3 liburing sqlite3 libxxhash jansson
-PKGS_engine   := jansson libpcre2-8 libutf8proc
+PKGS_engine   := jansson libpcre2-8 libutf8proc libxxhash
 PKGS_test     := cmocka
 PKGS_expertctl := ncursesw
 pkgflags       = $(shell pkg-config --cflags $(1) 2>/dev/null)
@@ -74,6 +74,7 @@ help:
 	@echo 'make kill-test   kill -9 at random a hundred times: nothing may be lost'
 	@echo 'make lint        clang-format and clang-tidy'
 	@echo 'make bench-storage   measures the daemon against fio, loop devices and an empty file system'
+	@echo 'make bench-engine    measures the engine against memory, drive and llama.cpp (ROWS="decode prompt")'
 	@echo 'make bench-kernels   how fast the matrix kernels are'
 	@echo 'make bench-policy    what one access costs under each eviction policy'
 	@echo 'make soak        random readers and commands for ten minutes (SOAK_SECONDS)'
@@ -136,10 +137,10 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(TOOL_PARTS) $(LIBS)
 	@mkdir -p $(@D)
 	$(call link,$^,$(call pkglibs,$(PKGS_expertfs) $(PKGS_engine) $(PKGS_expertctl) $(PKGS_test)) -lm)
 
-$(BUILD)/tests/%: $(BUILD)/obj/tests/e2e/%.o $(STORE_LIB)
+$(BUILD)/tests/%: $(BUILD)/obj/tests/e2e/%.o $(STORE_LIB) $(ENGINE_LIB)
 	$(call say,LINK)
 	@mkdir -p $(@D)
-	$(call link,$^,$(call pkglibs,$(PKGS_expertfs)) -lm)
+	$(call link,$^,$(call pkglibs,$(PKGS_expertfs) $(PKGS_engine)) -lm)
 
 $(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/storage/%.o
 	$(call say,LINK)
@@ -156,11 +157,16 @@ $(BUILD)/bench/kernels: $(BUILD)/obj/tests/bench/kernels/kernels.o $(ENGINE_LIB)
 	@mkdir -p $(@D)
 	$(call link,$^,$(call pkglibs,$(PKGS_engine)) -lm)
 
+$(BUILD)/bench/make_model: $(call objs,$(wildcard tests/bench/engine/*.c)) $(LIBS)
+	$(call say,LINK)
+	@mkdir -p $(@D)
+	$(call link,$^,$(call pkglibs,$(PKGS_expertfs) $(PKGS_engine)) -lm)
+
 # Every kernel of this build.
 bench-kernels: $(BUILD)/bench/kernels
 	@for k in $(KERNEL_ISAS) amx; do COLI_ENGINE_KERNEL=$$k $(BUILD)/bench/kernels || exit; done
 
-unit-tests: $(UNIT_TESTS) $(E2E_TOOLS)
+unit-tests: $(UNIT_TESTS) $(E2E_TOOLS) $(BUILD)/bench/make_model
 
 setup:
 	@tools/setup.sh
@@ -192,6 +198,11 @@ bench-storage:
 	@$(MAKE) --no-print-directory all $(BUILD)/tests/make_store $(BENCH_TOOLS)
 	@BUILD=$(BUILD) tests/bench/storage/run.sh
 
+bench-engine:
+	@tools/setup.sh bench
+	@$(MAKE) --no-print-directory all $(BUILD)/bench/kernels $(BUILD)/bench/make_model
+	@BUILD=$(BUILD) tests/bench/engine/engine.sh $(ROWS)
+
 bench-policy: $(BUILD)/tests/bench/policy_cost
 	@$<
 
@@ -217,6 +228,6 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all help unit-tests setup demo test test-tsan tsan-programs bench-storage bench-policy bench-kernels soak lint install clean force
+.PHONY: all help unit-tests setup demo test test-tsan tsan-programs bench-storage bench-engine bench-policy bench-kernels soak lint install clean force
 .SECONDARY:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

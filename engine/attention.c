@@ -16,22 +16,18 @@ static void add_bias(float *y, const float *bias, int m, size_t width)
 			y[i * width + k] += bias[k];
 }
 
-static void project_queries(const struct compute *cp, const struct model_config *c,
-			    const struct attention_weights *a, int m, struct attention_work *w)
+/* The second of the two steps that queries take. */
+static void widen_queries(const struct compute *cp, const struct model_config *c,
+			  const struct attention_weights *a, int m, struct attention_work *w)
 {
-	size_t hidden = (size_t)c->hidden, q_lora = (size_t)c->q_lora;
-	size_t q_width = (size_t)c->heads * ((size_t)c->nope + (size_t)c->rope);
+	size_t q_lora = (size_t)c->q_lora;
 
-	if (!q_lora) {
-		matmul(cp, &a->q, w->x, hidden, m, w->q, q_width);
-		return;
-	}
-	matmul(cp, &a->q_a, w->x, hidden, m, w->qr, q_lora);
 	add_bias(w->qr, a->q_a_bias, m, q_lora);
 	for (size_t i = 0; i < (size_t)m; i++)
 		rms_norm(w->qr + i * q_lora, w->qr + i * q_lora, a->q_norm, c->q_lora,
 			 c->lora_norm_eps);
-	matmul(cp, &a->q_b, w->qr, q_lora, m, w->q, q_width);
+	matmul(cp, &a->q_b, w->qr, q_lora, m, w->q,
+	       (size_t)c->heads * ((size_t)c->nope + (size_t)c->rope));
 }
 
 static void project(const struct compute *cp, const struct model_config *c,
@@ -39,8 +35,11 @@ static void project(const struct compute *cp, const struct model_config *c,
 		    const struct attention_task *t, struct attention_work *w, const float *h)
 {
 	const struct attention_weights *a = &l->attention;
-	size_t hidden = (size_t)c->hidden, width = (size_t)kv->width;
+	size_t hidden = (size_t)c->hidden, q_lora = (size_t)c->q_lora, width = (size_t)kv->width;
 	size_t q_dim = (size_t)c->nope + (size_t)c->rope, q_width = (size_t)c->heads * q_dim;
+	const struct matmul both[] = { q_lora ? (struct matmul){ &a->q_a, w->qr, q_lora }
+					      : (struct matmul){ &a->q, w->q, q_width },
+				       { &a->kv_a, w->kv, width } };
 
 	for (int i = 0; i < t->m; i++) {
 		rms_norm(w->x + (size_t)i * hidden, h + (size_t)i * hidden, l->attention_norm,
@@ -48,9 +47,10 @@ static void project(const struct compute *cp, const struct model_config *c,
 		rope_scaled_angles(w->angles + (size_t)i * (size_t)c->rope, c->rope, c->rope_theta,
 				   &c->rope_scaling, t->position + i);
 	}
-	project_queries(cp, c, a, t->m, w);
-	matmul(cp, &a->kv_a, w->x, hidden, t->m, w->kv, width);
+	matmuls(cp, both, 2, w->x, hidden, t->m);
 	add_bias(w->kv, a->kv_a_bias, t->m, width);
+	if (q_lora)
+		widen_queries(cp, c, a, t->m, w);
 	for (int i = 0; i < t->m; i++) {
 		float *row = w->kv + (size_t)i * width,
 		      *cs = w->angles + (size_t)i * (size_t)c->rope;
@@ -108,31 +108,73 @@ static void absorb(void *arg, int n, int thread)
 	}
 }
 
-/* One head of one query over its keys: w->absorbed -> w->mixed. */
-static void attend(const struct model_config *c, const struct kvcache *kv, int layer, int visible,
-		   const int32_t *set, int n, const float *query, float *score, float *out)
+/* Some heads of one query over its keys. */
+struct heads {
+	int layer, count;
+	const int32_t *set; /* NULL: keys 0 .. n - 1 */
+	int n;
+	const float *query; /* [count][width] */
+	float *score;       /* [count][n] */
+	float *rows;        /* [ATTENTION_KEYS][width] */
+	float *out;         /* [count][kv_lora] */
+};
+
+static void attend(const struct model_config *c, const struct kvcache *kv, const struct heads *a)
 {
-	if (!set)
-		n = visible;
-	for (int i = 0; i < n; i++)
-		score[i] = kvcache_dot(kv, layer, set ? set[i] : i, query) * c->score_scale;
-	softmax(score, n);
-	memset(out, 0, (size_t)c->kv_lora * sizeof(float));
-	for (int i = 0; i < n; i++)
-		kvcache_axpy(kv, layer, set ? set[i] : i, score[i], out, c->kv_lora);
+	const struct kernel_table *k = kernel();
+	size_t width = (size_t)kv->width, ld = (size_t)a->n, kv_lora = (size_t)c->kv_lora;
+
+	for (int i = 0, m; i < a->n; i += m) {
+		m = a->n - i < ATTENTION_KEYS ? a->n - i : ATTENTION_KEYS;
+		const float *rows =
+			kvcache_rows(kv, a->layer, a->set ? a->set + i : NULL, i, m, a->rows);
+		k->dot_block(a->query, width, a->count, rows, width, m, (int)width, a->score + i,
+			     ld);
+	}
+	for (int h = 0; h < a->count; h++) {
+		float *score = a->score + (size_t)h * ld;
+		for (int i = 0; i < a->n; i++)
+			score[i] *= c->score_scale;
+		softmax(score, a->n);
+	}
+	memset(a->out, 0, (size_t)a->count * kv_lora * sizeof(float));
+	for (int i = 0, m; i < a->n; i += m) {
+		m = a->n - i < ATTENTION_KEYS ? a->n - i : ATTENTION_KEYS;
+		const float *rows =
+			kvcache_rows(kv, a->layer, a->set ? a->set + i : NULL, i, m, a->rows);
+		k->mix_block(a->score + i, ld, a->count, rows, width, m, c->kv_lora, a->out,
+			     kv_lora);
+	}
 }
 
+static int groups_of_heads(const struct model_config *c)
+{
+	return (c->heads + ATTENTION_HEADS - 1) / ATTENTION_HEADS;
+}
+
+/* ATTENTION_HEADS heads of one query: w->absorbed -> w->mixed. */
 static void attend_item(void *arg, int item, int thread)
 {
 	const struct job *j = arg;
 	const struct attention_task *t = j->task;
-	int i = item / j->config->heads, row = t->first + i, n = j->sets->count[row];
-	const int32_t *set = n ? j->sets->item + (size_t)row * (size_t)j->sets->topk : NULL;
+	struct attention_work *w = j->work;
+	int i = item / groups_of_heads(j->config),
+	    first = item % groups_of_heads(j->config) * ATTENTION_HEADS;
+	int row = t->first + i, left = j->config->heads - first, n = j->sets->count[row];
+	size_t width = (size_t)j->kv->width,
+	       head = (size_t)i * (size_t)j->config->heads + (size_t)first;
+	const struct heads a = {
+		.layer = t->layer,
+		.count = left < ATTENTION_HEADS ? left : ATTENTION_HEADS,
+		.set = n ? j->sets->item + (size_t)row * (size_t)j->sets->topk : NULL,
+		.n = n ? n : t->position + i + 1,
+		.query = w->absorbed + head * width,
+		.score = w->score + (size_t)thread * ATTENTION_HEADS * w->keys,
+		.rows = w->key_rows + (size_t)thread * ATTENTION_KEYS * width,
+		.out = w->mixed + head * (size_t)j->config->kv_lora,
+	};
 
-	attend(j->config, j->kv, t->layer, t->position + i + 1, set, n,
-	       j->work->absorbed + (size_t)item * (size_t)j->kv->width,
-	       j->work->score + (size_t)thread * j->work->keys,
-	       j->work->mixed + (size_t)item * (size_t)j->config->kv_lora);
+	attend(j->config, j->kv, &a);
 }
 
 /* Head n of all queries out of the latent space: Wv_n. */
@@ -162,8 +204,8 @@ void attention(const struct compute *cp, const struct model_config *c,
 		indexer_run(cp, c, &l->attention, kv, &task, &w->index, sets);
 	}
 	compute_run(cp, all_kv_b, c->heads, absorb, &job);
-	compute_run(cp, (double)t->m * c->heads * (t->position + 1) * kv->width, t->m * c->heads,
-		    attend_item, &job);
+	compute_run(cp, (double)t->m * c->heads * (t->position + 1) * kv->width,
+		    t->m * groups_of_heads(c), attend_item, &job);
 	compute_run(cp, all_kv_b, c->heads, values_of_head, &job);
 	matmul(cp, &l->attention.out, w->heads, (size_t)c->heads * (size_t)c->v_dim, t->m, w->out,
 	       (size_t)c->hidden);

@@ -9,7 +9,10 @@
  *	u_h   = sum_s softmax(score)[s] c[s]
  *	o_h   = Wv_h u_h
  *
- * The same for a prompt as for one token, so that both give the same bits.
+ * The same for a prompt as for one token. Decompressed keys and values would take a long prompt fewer
+ * multiply-adds (448 instead of 1,088 for a query, a key and a head of GLM-5.2), but they round
+ * otherwise: then a token would depend on how the context came in (at once, in pieces, from a
+ * session, as a draft), which is promised not to be so. Heads and keys are taken in blocks instead.
  */
 #ifndef ENGINE_ATTENTION_H
 #define ENGINE_ATTENTION_H
@@ -19,6 +22,12 @@
 /* Queries that attention() takes at once at most. It bounds the buffers below, which are large
  * (70,000 floats a query for GLM-5.2), and is enough for unpacked weights to be used well. */
 #define ATTENTION_ROWS 64
+
+/* Heads of a query that a thread takes at a time, since all of them have the same keys; and how
+ * many keys it takes in at once, where their rows have to be gathered or widened. 64 rows of 576
+ * floats lie in a second-level cache. */
+#define ATTENTION_HEADS 8
+#define ATTENTION_KEYS  64
 
 /* Shapes in [..] are those of latent attention; grouped attention (attention_grouped.h) has its own
  * where a second one stands. */
@@ -32,7 +41,10 @@ struct attention_work {
 	float *mixed;    /* [rows][heads][kv_lora]; as absorbed */
 	float *heads;    /* [rows][heads][v_dim] */
 	float *out;      /* [rows][hidden] */
-	float *score;    /* [threads][keys], keys = min(ctx, index_topk); GROUPED_TILE times that */
+	/* [threads][ATTENTION_HEADS][keys], keys = min(ctx, index_topk); GROUPED_TILE of them, keys
+	 * = ctx + 1 */
+	float *score;
+	float *key_rows; /* [threads][ATTENTION_KEYS][kv_lora + rope]; of head_dim */
 	size_t keys;
 	struct index_work index;
 };

@@ -17,6 +17,7 @@
 
 #define SHOW_AFTER 0.7 /* seconds: what is quicker needs no line */
 #define SHOW_EVERY 0.2
+#define LEFT_AFTER 2.0 /* seconds of work before its speed is taken for its speed */
 #define SMALL_LOAD 1e9 /* bytes: loading less is not reported */
 
 void status_init(struct status_line *s)
@@ -26,20 +27,42 @@ void status_init(struct status_line *s)
 	s->progress.arg = s;
 }
 
+/* What is left at the speed so far. */
+static void say_left(const struct status_line *s, double t, double done, double total)
+{
+	double left = (total - done) * (t - s->since) / (done - s->from);
+
+	if (t - s->since < LEFT_AFTER || !(done > s->from))
+		return;
+	if (left < 100)
+		fprintf(stderr, ", %.0f s left", left);
+	else if (left < 6000)
+		fprintf(stderr, ", %.0f min left", left / 60);
+	else
+		fprintf(stderr, ", %.1f h left", left / 3600);
+}
+
 void status_report(void *arg, const char *what, double done, double total)
 {
 	struct status_line *s = arg;
 	double t = clock_seconds();
 	bool bytes = strcmp(what, "loading") == 0;
 
+	if (!s->what || strcmp(s->what, what) != 0) {
+		s->what = what;
+		s->since = t;
+		s->from = done;
+	}
 	if (!s->on || t - s->begin < SHOW_AFTER || t - s->last < SHOW_EVERY ||
 	    (bytes && total < SMALL_LOAD))
 		return;
 	if (bytes)
-		fprintf(stderr, "\r%s %.1f of %.1f GB\033[K", what, done / 1e9, total / 1e9);
+		fprintf(stderr, "\r%s %.1f of %.1f GB", what, done / 1e9, total / 1e9);
 	else
-		fprintf(stderr, "\r%s %.0f of %.0f tokens (%.0f %%)\033[K", what, done, total,
+		fprintf(stderr, "\r%s %.0f of %.0f tokens (%.0f %%)", what, done, total,
 			100 * done / total);
+	say_left(s, t, done, total);
+	fputs("\033[K", stderr);
 	s->last = t;
 	s->shown = true;
 }
@@ -75,32 +98,48 @@ int client_describe(struct client *c, const char *mount, char *why)
 	return r ? r : client_tokenizer(mount, &c->tokenizer, why);
 }
 
-static void say_memory(const struct client *c, const struct engine_memory *m, int ctx)
+static void say_memory(const struct client *c, const struct engine_memory *m,
+		       const struct engine_options *o, const struct engine_need *need)
 {
 	char dense[BYTES_TEXT], kv[BYTES_TEXT], buffers[BYTES_TEXT], room[BYTES_TEXT];
 
 	fprintf(stderr,
-		"%s: %s for the dense tensors, %s for a context of %d tokens, %s for buffers; %s "
-		"are available (%s)\n",
-		c->mount, bytes_text(m->dense, dense), bytes_text(m->kv, kv), ctx,
-		bytes_text(m->buffers, buffers), bytes_text(m->available, room), m->limit);
+		"%s: %s for the dense tensors, %s for a context of %d tokens, %s for buffers (%d "
+		"tokens of a prompt at a time); %s are available (%s)\n",
+		c->mount, bytes_text(m->dense, dense), bytes_text(m->kv, kv), o->ctx,
+		bytes_text(m->buffers, buffers), o->chunk, bytes_text(m->available, room),
+		m->limit);
+	if (o->ctx < need->wanted)
+		fprintf(stderr,
+			"%s: %d tokens were asked for, the prompt's among them: no more than "
+			"%d fit\n",
+			c->mount, need->wanted, o->ctx);
 }
 
-int client_load(struct client *c, const struct common_options *o, int ctx, bool quiet, char *why)
+int client_load(struct client *c, const struct common_options *o, const struct engine_need *need,
+		bool session, bool quiet, char *why)
 {
-	const struct engine_options options = { .threads = o->threads,
-						.ctx = ctx,
-						.chunk = o->chunk,
-						.kv = o->kv,
-						.float_activations = o->float_activations,
-						.progress = &c->status.progress };
+	const struct engine_options asked = { .threads = o->threads,
+					      .ctx = o->ctx,
+					      .chunk = o->chunk,
+					      .memory = o->memory,
+					      .session = session,
+					      .kv = o->kv,
+					      .float_activations = o->float_activations,
+					      .draft = o->draft,
+					      .lookahead = o->lookahead,
+					      .profile = o->profile,
+					      .progress = &c->status.progress };
+	struct engine_options options;
 	struct engine_memory m;
-	int r = engine_memory(c->file, &options, &m, why);
+	int r = engine_plan(c->file, &asked, need, &options, why);
 
+	if (!r)
+		r = engine_memory(c->file, &options, &m, why);
 	if (r)
 		return r;
 	if (!quiet)
-		say_memory(c, &m, ctx);
+		say_memory(c, &m, &options, need);
 	r = engine_open(c->file, &options, &c->engine, why);
 	status_clear(&c->status);
 	return r;

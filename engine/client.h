@@ -14,6 +14,8 @@
 struct status_line {
 	bool on, shown;
 	double begin, last;       /* clock_seconds() */
+	const char *what;         /* of the work under way; NULL: none yet */
+	double since, from;       /* when it began, and how much was done then */
 	struct progress progress; /* give this to the engine */
 };
 
@@ -34,9 +36,11 @@ struct client {
 int client_tokenizer(const char *mount, struct tokenizer **out, char *why);
 /* model.json and tokenizer. 0 or negative errno with the sentence; client_close() in any case. */
 int client_describe(struct client *c, const char *mount, char *why);
-/* The engine; says on stderr what it takes first unless quiet. c->status.progress is in use until
- * client_close(). */
-int client_load(struct client *c, const struct common_options *o, int ctx, bool quiet, char *why);
+/* The engine, its context and chunk chosen by engine_plan() where o leaves them open; says on stderr
+ * what it takes first unless quiet. session: the memory of one is counted. c->status.progress is in
+ * use until client_close(). */
+int client_load(struct client *c, const struct common_options *o, const struct engine_need *need,
+		bool session, bool quiet, char *why);
 void client_close(struct client *c);
 
 /* The text of a file ("-": standard input). */

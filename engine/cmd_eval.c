@@ -178,7 +178,10 @@ static int evaluate(struct eval *e, const int32_t *ids, char *why)
 			    "%s has %zu tokens in windows of %d: there is nothing to predict",
 			    e->file, e->total, ctx);
 	e->client.status.progress = (struct progress){ on_progress, e };
-	int r = client_load(&e->client, &e->common, ctx, e->quiet || e->json, why);
+	/* The windows decide the result: no memory may shorten them. */
+	const struct engine_need need = { ctx, ctx, ctx };
+	e->common.ctx = ctx;
+	int r = client_load(&e->client, &e->common, &need, false, e->quiet || e->json, why);
 	if (!r)
 		r = windows(e, ids, ctx, why);
 	status_clear(&e->client.status);

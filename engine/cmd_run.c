@@ -11,14 +11,15 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "engine/bytes.h"
 #include "engine/client.h"
 #include "engine/commands.h"
 #include "engine/fail.h"
 #include "engine/generate.h"
 #include "engine/report.h"
+#include "engine/session.h"
+#include "engine/signals.h"
 #include "engine/utf8.h"
-
-#define DEFAULT_CTX 4096
 
 static const char help[] =
 	"usage: coli-engine run MOUNT (-p TEXT | -f FILE | --prompt-ids \"1 2 3\") [options]\n"
@@ -33,27 +34,60 @@ static const char help[] =
 	"(default 1)\n"
 	"  --top-k K       draw from the K most likely tokens (default 0: all)\n"
 	"  --seed S        seed of the draws (default: one is drawn and reported)\n"
+	"  --draft D       guess D tokens ahead with the model's MTP layer, up to 15, and check "
+	"them at once; changes no\n"
+	"                  token. auto (default): as many as are measured to be faster; off: none\n"
+	"  --session FILE  keep the context in FILE: a prompt that begins like the one in it "
+	"computes "
+	"only\n"
+	"                  what is new\n"
 	"  --json          print one JSON object instead of the text\n"
 	"  --logits        with --json: the logits after the prompt\n"
+	"  --profile       where the time went, and what limited the run\n"
 	"  -q, --quiet     no words on memory and speed\n";
 
-enum { OPT_PROMPT_IDS = OPT_OWN, OPT_TEMP, OPT_TOP_P, OPT_TOP_K, OPT_SEED, OPT_JSON, OPT_LOGITS };
+enum {
+	OPT_PROMPT_IDS = OPT_OWN,
+	OPT_TEMP,
+	OPT_TOP_P,
+	OPT_TOP_K,
+	OPT_SEED,
+	OPT_DRAFT,
+	OPT_SESSION,
+	OPT_JSON,
+	OPT_LOGITS,
+	OPT_PROFILE
+};
 
 struct run {
 	/* Options. */
-	const char *mount, *text, *file, *ids_text;
+	const char *mount, *text, *file, *ids_text, *session_file;
 	struct common_options common;
 	struct sampler_options sampling;
-	int n;
+	int n, draft; /* draft: DRAFT_AUTO, or how many */
 	bool seed_given, json, logits, quiet;
 	/* State. */
 	struct client client;
+	struct kv_session *session;
+	const struct generation *g; /* while it runs */
 	int32_t *prompt;
 	size_t prompt_n;
 	struct utf8_stream stream;
 	char *out; /* the text made so far, raw bytes */
 	size_t out_bytes, out_room;
 };
+
+static int parse_draft(const char *text, int *out)
+{
+	int64_t v = strcmp(text, "auto") == 0 ? DRAFT_AUTO : 0;
+	int status = 0;
+
+	if (!v && strcmp(text, "off") != 0)
+		status = option_int("--draft, if it is neither auto nor off,", text, 1,
+				    ENGINE_DRAFT_MAX, &v);
+	*out = (int)v;
+	return status;
+}
 
 static int parse_option(struct run *r, int code, const char *text, char **argv)
 {
@@ -91,11 +125,19 @@ static int parse_option(struct run *r, int code, const char *text, char **argv)
 		r->sampling.seed = (uint64_t)v;
 		r->seed_given = true;
 		return status;
+	case OPT_DRAFT:
+		return parse_draft(text, &r->draft);
+	case OPT_SESSION:
+		r->session_file = text;
+		return 0;
 	case OPT_JSON:
 		r->json = true;
 		return 0;
 	case OPT_LOGITS:
 		r->logits = true;
+		return 0;
+	case OPT_PROFILE:
+		r->common.profile = true;
 		return 0;
 	case 'q':
 		r->quiet = true;
@@ -108,17 +150,21 @@ static int parse_option(struct run *r, int code, const char *text, char **argv)
 /* 0: go on; else the status to exit with. */
 static int parse(struct run *r, int argc, char **argv)
 {
-	static const struct option options[] = { { "prompt-ids", required_argument, NULL,
-						   OPT_PROMPT_IDS },
-						 { "temp", required_argument, NULL, OPT_TEMP },
-						 { "top-p", required_argument, NULL, OPT_TOP_P },
-						 { "top-k", required_argument, NULL, OPT_TOP_K },
-						 { "seed", required_argument, NULL, OPT_SEED },
-						 { "json", no_argument, NULL, OPT_JSON },
-						 { "logits", no_argument, NULL, OPT_LOGITS },
-						 { "quiet", no_argument, NULL, 'q' },
-						 COMMON_OPTIONS,
-						 { NULL, 0, NULL, 0 } };
+	static const struct option options[] = {
+		{ "prompt-ids", required_argument, NULL, OPT_PROMPT_IDS },
+		{ "temp", required_argument, NULL, OPT_TEMP },
+		{ "top-p", required_argument, NULL, OPT_TOP_P },
+		{ "top-k", required_argument, NULL, OPT_TOP_K },
+		{ "seed", required_argument, NULL, OPT_SEED },
+		{ "draft", required_argument, NULL, OPT_DRAFT },
+		{ "session", required_argument, NULL, OPT_SESSION },
+		{ "json", no_argument, NULL, OPT_JSON },
+		{ "logits", no_argument, NULL, OPT_LOGITS },
+		{ "profile", no_argument, NULL, OPT_PROFILE },
+		{ "quiet", no_argument, NULL, 'q' },
+		COMMON_OPTIONS,
+		{ NULL, 0, NULL, 0 }
+	};
 	int code, status = 0;
 
 	opterr = 0;
@@ -158,25 +204,36 @@ static int read_prompt(struct run *r, char *why)
 	return err;
 }
 
-/* The context that the run gets; or a sentence with the numbers if the prompt is too long. */
-static int choose_ctx(const struct run *r, int *ctx, char *why)
+/* What the run needs of a context; or a sentence with the numbers if the prompt is too long for the
+ * one asked for, or for the model. */
+static int find_need(const struct run *r, struct engine_need *need, char *why)
 {
-	int max = r->client.file->config.max_positions;
+	int max = r->client.file->config.max_positions, ctx = r->common.ctx ? r->common.ctx : max;
 	size_t wanted = r->prompt_n + (size_t)r->n;
 
-	if (r->common.ctx > max)
-		return fail(why, ERANGE, "--ctx %d is more than the %d tokens of the model",
-			    r->common.ctx, max);
-	*ctx = r->common.ctx;
-	if (!*ctx) {
-		*ctx = max < DEFAULT_CTX ? max : DEFAULT_CTX;
-		if (wanted > (size_t)*ctx)
-			*ctx = wanted < (size_t)max ? (int)wanted : max;
-	}
-	if (r->prompt_n > (size_t)*ctx)
+	if (ctx > max)
+		return fail(why, ERANGE, "--ctx %d is more than the %d tokens of the model", ctx,
+			    max);
+	if (r->prompt_n > (size_t)ctx)
 		return fail(why, ERANGE, "the prompt has %zu tokens, but the context holds %d%s",
-			    r->prompt_n, *ctx,
-			    *ctx == max ? ", as many as the model can" : " (--ctx)");
+			    r->prompt_n, ctx,
+			    ctx == max ? ", as many as the model can" : " (--ctx)");
+	*need = (struct engine_need){ .least = (int)r->prompt_n,
+				      .wanted = wanted < (size_t)ctx ? (int)wanted : ctx,
+				      .feed = (int)r->prompt_n };
+	return 0;
+}
+
+/* Most guesses at once, for the engine. Without an MTP layer there is nothing to choose from: auto
+ * is off then, and the report says why. */
+static int choose_draft(struct run *r, char *why)
+{
+	bool can = engine_can_draft(r->client.file);
+
+	if (r->draft > 0 && !can)
+		return fail(why, EINVAL, "%s has no MTP layer to guess tokens with (--draft)",
+			    r->mount);
+	r->common.draft = r->draft == DRAFT_AUTO ? (can ? DRAFT_AUTO_MOST : 0) : r->draft;
 	return 0;
 }
 
@@ -264,6 +321,12 @@ static int new_sampler(struct run *r, struct sampler **out, char *why)
 	return err;
 }
 
+/* -1: not known, or counted by another daemon. */
+static int64_t grown(int64_t before, int64_t after)
+{
+	return before >= 0 && after >= before ? after - before : -1;
+}
+
 /* What the daemon has counted since `before`. Its end must not spoil a finished run. */
 static void count_since(const struct run *r, const struct mount_stats *before,
 			struct run_report *out)
@@ -271,17 +334,32 @@ static void count_since(const struct run *r, const struct mount_stats *before,
 	struct mount_stats after;
 
 	out->hits = out->misses = -1;
-	if (before->mode == SERVE_PLAIN || mount_stats(r->mount, &after, NULL) != 0)
+	out->guess = (struct guess_counts){ -1, -1, -1 };
+	if (mount_stats(r->mount, &after, NULL) != 0)
 		return;
-	if (before->hits >= 0 && after.hits >= before->hits)
-		out->hits = after.hits - before->hits;
-	if (before->misses >= 0 && after.misses >= before->misses)
-		out->misses = after.misses - before->misses;
+	out->hits = grown(before->hits, after.hits);
+	out->misses = grown(before->misses, after.misses);
+	out->guess.loaded = grown(before->prefetch_loaded, after.prefetch_loaded);
+	out->guess.used = grown(before->prefetch_used, after.prefetch_used);
+	out->guess.wasted = grown(before->prefetch_wasted, after.prefetch_wasted);
+}
+
+static int find_limits(struct run *r, const struct generation *g, struct limits *limits,
+		       struct profile_report *out, char *why)
+{
+	*out = (struct profile_report){ .profile = engine_profile(r->client.engine),
+					.limits = limits };
+	out->tokens[PROFILE_PROMPT] = g->prompt_done - g->restored;
+	/* The first token comes of the prompt. */
+	out->tokens[PROFILE_DECODE] = g->made > 0 ? g->made - 1 : 0;
+	return engine_limits(r->client.engine, out->tokens, limits, why);
 }
 
 static int report(struct run *r, struct generation *g, const struct mount_stats *before, char *why)
 {
 	struct engine_stats stats;
+	struct profile_report profile;
+	struct limits limits;
 	struct run_report rep = {
 		.g = g,
 		.stats = &stats,
@@ -291,11 +369,18 @@ static int report(struct run *r, struct generation *g, const struct mount_stats 
 		.text = r->out ? r->out : "",
 		.text_bytes = r->out_bytes,
 		.vocab = r->client.file->config.vocab,
+		.can_draft = engine_can_draft(r->client.file),
 	};
 	int err = 0;
 
 	engine_get_stats(r->client.engine, &stats);
 	count_since(r, before, &rep);
+	if (r->common.profile) {
+		err = find_limits(r, g, &limits, &profile, why);
+		rep.profile = &profile;
+	}
+	if (err)
+		return err;
 	if (r->json)
 		return report_json(&rep, why);
 	err = finish_text(r, why);
@@ -304,22 +389,81 @@ static int report(struct run *r, struct generation *g, const struct mount_stats 
 	return err;
 }
 
+/* A session feeds its prompt in pieces; to a person it is one. */
+static void on_progress(void *arg, const char *what, double done, double total)
+{
+	struct run *r = arg;
+
+	if (r->g && strcmp(what, "prompt") == 0)
+		status_report(&r->client.status, what, r->g->prompt_done + done, r->g->prompt_n);
+	else
+		status_report(&r->client.status, what, done, total);
+}
+
+/* Before anything is loaded: a session that is not for this run is refused at once. */
+static int open_session(struct run *r, char *why)
+{
+	const struct engine_options o = { .kv = r->common.kv,
+					  .float_activations = r->common.float_activations };
+
+	if (!r->session_file)
+		return 0;
+	return kv_session_open(r->session_file, r->client.file, &o, &r->session, why);
+}
+
+static int restore_session(struct run *r, char *why)
+{
+	char text[BYTES_TEXT];
+	int err;
+
+	if (!r->session)
+		return 0;
+	err = kv_session_restore(r->session, r->client.engine, r->prompt, (int)r->prompt_n, why);
+	if (err)
+		return err;
+	signals_remember_interrupt();
+	if (r->quiet || r->json)
+		return 0;
+	if (kv_session_torn(r->session))
+		fprintf(stderr,
+			"session: the last %s of %s were not written whole or are damaged, and "
+			"are left out\n",
+			bytes_text(kv_session_torn(r->session), text), r->session_file);
+	fprintf(stderr, "session: %d of %zu prompt tokens restored\n",
+		engine_position(r->client.engine), r->prompt_n);
+	return 0;
+}
+
+static bool was_interrupted(void)
+{
+	return signals_interrupted() != 0;
+}
+
 static int run(struct run *r, char *why)
 {
 	struct sampler *sampler = NULL;
 	struct mount_stats before;
-	int ctx = 0, err = client_describe(&r->client, r->mount, why);
+	struct engine_need need;
+	int err = client_describe(&r->client, r->mount, why);
 
 	if (!err)
 		err = read_prompt(r, why);
 	if (!err)
-		err = choose_ctx(r, &ctx, why);
+		err = find_need(r, &need, why);
 	if (!err)
-		err = client_load(&r->client, &r->common, ctx, r->quiet || r->json, why);
+		err = choose_draft(r, why);
+	if (!err)
+		err = open_session(r, why);
+	r->client.status.progress = (struct progress){ on_progress, r };
+	if (!err)
+		err = client_load(&r->client, &r->common, &need, r->session != NULL,
+				  r->quiet || r->json, why);
 	if (!err)
 		err = new_sampler(r, &sampler, why);
 	if (!err)
 		err = mount_stats(r->mount, &before, why);
+	if (!err)
+		err = restore_session(r, why);
 	if (!err) {
 		struct generation g = { .prompt = r->prompt,
 					.prompt_n = (int)r->prompt_n,
@@ -327,13 +471,19 @@ static int run(struct run *r, char *why)
 					.eos = r->client.file->eos,
 					.eos_n = r->client.file->eos_count,
 					.want_logits = r->logits,
+					.draft = r->draft,
+					.draft_max = r->common.draft,
 					.token = on_token,
-					.arg = r };
+					.arg = r,
+					.session = r->session,
+					.interrupted = was_interrupted };
+		r->g = &g;
 		err = generate(r->client.engine, sampler, r->client.file->config.vocab, &g, why);
 		status_clear(&r->client.status);
 		if (!err)
 			err = report(r, &g, &before, why);
 		generation_free(&g);
+		r->g = NULL;
 	}
 	sampler_free(sampler);
 	return err;
@@ -341,7 +491,7 @@ static int run(struct run *r, char *why)
 
 int cmd_run(int argc, char **argv)
 {
-	struct run r = { .n = 256, .sampling = { .top_p = 1 } };
+	struct run r = { .n = 256, .draft = DRAFT_AUTO, .sampling = { .top_p = 1 } };
 	char why[WHY_MAX] = "";
 
 	int status = parse(&r, argc, argv);
@@ -349,8 +499,11 @@ int cmd_run(int argc, char **argv)
 		return status;
 	int err = run(&r, why);
 	status_clear(&r.client.status);
+	kv_session_close(r.session);
 	client_close(&r.client);
 	free(r.prompt);
 	free(r.out);
-	return err ? say_error("%s", why) : 0;
+	if (err)
+		return say_error("%s", why);
+	return signals_interrupted() ? 128 + signals_interrupted() : 0;
 }

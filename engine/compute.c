@@ -86,78 +86,45 @@ void compute_run(const struct compute *c, double multiply_adds, int items, pool_
 /* Bytes of weights that a thread takes at once, if each thread finds eight times as many. */
 #define STRETCH ((size_t)128 << 10)
 
-struct product {
-	const struct compute *compute;
-	const struct wmat *w;
-	const float *x;
-	size_t ldx;
-	int n;
-	float *y;
-	size_t ldy;
-	int per_item; /* rows of w that one item of the loop takes, a multiple of WBLOCK */
-	struct acts acts[TILES];
-};
-
-/* Rows first .. first + rows - 1, at most COMPUTE_ROWS of them; y points at the first one. */
-static void row_block(const struct product *p, int thread, int first, int rows, float *y)
-{
-	const struct kernel_table *k = kernel();
-	const struct wmat *w = p->w;
-	const float *row[COMPUTE_ROWS];
-	float *buf = compute_rows(p->compute, thread);
-
-	for (int r = 0; r < rows; r++) {
-		row[r] = buf + (size_t)r * p->compute->row_floats;
-		if (w->fmt.type == W_F32) /* lies there as it is needed */
-			row[r] = (const float *)w->codes + (size_t)(first + r) * (size_t)w->cols;
-	}
-	if (w->fmt.type != W_F32)
-		k->dequant(w, first, rows, buf, p->compute->row_floats);
-	for (int t = 0; t < p->n; t += X_BLOCK) {
-		int m = p->n - t < X_BLOCK ? p->n - t : X_BLOCK;
-		for (int r = 0; r < rows; r++)
-			k->dots(row[r], p->x + (size_t)t * p->ldx, p->ldx, m, w->cols,
-				y + (size_t)t * p->ldy + r, p->ldy);
-	}
-}
-
-/* The same for any number of rows. */
-static void row_range(const struct product *p, int thread, int first, int rows, float *y)
-{
-	for (int r = 0; r < rows; r += COMPUTE_ROWS) {
-		int m = rows - r < COMPUTE_ROWS ? rows - r : COMPUTE_ROWS;
-		row_block(p, thread, first + r, m, y + r);
-	}
-}
-
-static void float_item(void *arg, int item, int thread)
-{
-	const struct product *p = arg;
-	int first = item * p->per_item, left = p->w->rows - first;
-
-	row_range(p, thread, first, left < p->per_item ? left : p->per_item, p->y + first);
-}
-
-static int tiles_of(int n)
+int compute_tiles(int n)
 {
 	return (n + ACTS_ROWS - 1) / ACTS_ROWS;
 }
 
-/* Activation rows ACTS_ROWS * tile and on, at most ACTS_ROWS, into buf. */
-static void quantise(const struct product *p, int tile, void *buf, struct acts *a)
+bool compute_in_int8(const struct compute *c, const struct wmat *w)
 {
-	int first = tile * ACTS_ROWS, n = p->n - first < ACTS_ROWS ? p->n - first : ACTS_ROWS;
-
-	acts_place(a, n, p->w->cols, p->w->fmt.group, buf);
-	kernel()->quantise(p->x + (size_t)first * p->ldx, p->ldx, a);
+	return w->fmt.group && !c->float_activations;
 }
 
-static void quantise_item(void *arg, int tile, int thread)
+/* Rows first .. first + rows - 1, at most COMPUTE_ROWS of them; y points at the first one. */
+static void row_block(const struct compute *c, int thread, const struct product *p, int first,
+		      int rows, float *y)
 {
-	struct product *p = arg;
+	const struct kernel_table *k = kernel();
+	const struct wmat *w = p->w;
+	float *buf = compute_rows(c, thread);
+	const float *row = buf;
+	size_t ld = c->row_floats;
 
-	(void)thread;
-	quantise(p, tile, p->compute->acts + (size_t)tile * p->compute->acts_bytes, &p->acts[tile]);
+	if (w->fmt.type == W_F32) { /* lies there as it is needed */
+		row = (const float *)w->codes + (size_t)first * (size_t)w->cols;
+		ld = (size_t)w->cols;
+	} else {
+		k->dequant(w, first, rows, buf, ld);
+	}
+	for (int t = 0; t < p->n; t += X_BLOCK)
+		k->dot_block(p->x + (size_t)t * p->ldx, p->ldx,
+			     p->n - t < X_BLOCK ? p->n - t : X_BLOCK, row, ld, rows, w->cols,
+			     y + (size_t)t * p->ldy, p->ldy);
+}
+
+/* The same for any number of rows. */
+static void row_range(const struct compute *c, int thread, const struct product *p, int first,
+		      int rows, float *y)
+{
+	for (int r = 0; r < rows; r += COMPUTE_ROWS)
+		row_block(c, thread, p, first + r,
+			  rows - r < COMPUTE_ROWS ? rows - r : COMPUTE_ROWS, y + r);
 }
 
 /* Rows first .. first + rows - 1 of one block, times a tile; y belongs to the first one. */
@@ -176,87 +143,160 @@ static void part_of_block(const struct product *p, const struct acts *a, int fir
 		       (size_t)rows * sizeof(float));
 }
 
-/* All tiles times a block, then the next block: its weights stay in the nearest cache. */
-static void int8_item(void *arg, int item, int thread)
+/* TILES tiles times a block, whose weights stay in the nearest cache, then the next block, for which
+ * the tiles are still in the second one; then the next tiles. */
+static void block_range(const struct product *p, int first, int end)
 {
-	const struct product *p = arg;
-	int end = (item + 1) * p->per_item < p->w->rows ? (item + 1) * p->per_item : p->w->rows;
+	for (int begin = 0, stop, tiles = compute_tiles(p->n); begin < tiles; begin = stop) {
+		stop = begin + TILES < tiles ? begin + TILES : tiles;
+		for (int r = first; r < end; r += WBLOCK)
+			for (int t = begin; t < stop; t++)
+				part_of_block(p, &p->acts[t], r,
+					      end - r < WBLOCK ? end - r : WBLOCK,
+					      p->y + (size_t)t * ACTS_ROWS * p->ldy + r);
+	}
+}
+
+struct loop {
+	const struct compute *compute;
+	const struct product *product;
+};
+
+static void product_item(void *arg, int item, int thread)
+{
+	const struct loop *l = arg;
+	const struct product *p = l->product;
+
+	while (item >= p->items) {
+		item -= p->items;
+		p++;
+	}
+	int first = item * p->per_item, end = first + p->per_item;
+	if (end > p->w->rows)
+		end = p->w->rows;
+	if (compute_in_int8(l->compute, p->w))
+		block_range(p, first, end);
+	else
+		row_range(l->compute, thread, p, first, end - first, p->y + first);
+}
+
+void compute_products(const struct compute *c, struct product *p, int count)
+{
+	struct loop l = { c, p };
+	double all = 0;
+	int rows = 0, items = 0;
+
+	for (int i = 0; i < count; i++) {
+		rows += p[i].w->rows;
+		all += (double)p[i].w->rows * p[i].w->cols * p[i].n;
+	}
+	/* Taking an item costs an atomic add, so the items should not be too small; nor should a
+	 * thread leave its stretch of memory too often, which it reads ahead of. */
+	for (int i = 0; i < count; i++) {
+		double one = (double)p[i].w->cols * p[i].n;
+		size_t bytes = wfmt_row_bytes(p[i].w->fmt, p[i].w->cols);
+		int n = COMPUTE_ROWS;
+		while (n < rows / 8 / c->threads &&
+		       (one * n < WORTH / 4 || bytes * (size_t)n < STRETCH))
+			n *= 2;
+		p[i].per_item = n;
+		p[i].items = (p[i].w->rows + n - 1) / n;
+		items += p[i].items;
+	}
+	compute_run(c, all, items, product_item, &l);
+}
+
+struct quantising {
+	const struct compute *compute;
+	const struct product *product;
+	struct acts *acts;
+};
+
+/* Activation rows ACTS_ROWS * tile and on, at most ACTS_ROWS, into buf. */
+static void quantise(const struct product *p, int tile, void *buf, struct acts *a)
+{
+	int first = tile * ACTS_ROWS, n = p->n - first < ACTS_ROWS ? p->n - first : ACTS_ROWS;
+
+	acts_place(a, n, p->w->cols, p->w->fmt.group, buf);
+	kernel()->quantise(p->x + (size_t)first * p->ldx, p->ldx, a);
+}
+
+static void quantise_item(void *arg, int tile, int thread)
+{
+	struct quantising *q = arg;
 
 	(void)thread;
-	for (int r = item * p->per_item; r < end; r += WBLOCK)
-		for (int t = 0; t < tiles_of(p->n); t++)
-			part_of_block(p, &p->acts[t], r, end - r < WBLOCK ? end - r : WBLOCK,
-				      p->y + (size_t)t * ACTS_ROWS * p->ldy + r);
+	quantise(q->product, tile, q->compute->acts + (size_t)tile * q->compute->acts_bytes,
+		 &q->acts[tile]);
 }
 
-/* Up to TILES * ACTS_ROWS activation rows. */
-static void int8_product(struct product *p)
+/* Up to TILES * ACTS_ROWS activation rows. Matrices of the same groups that follow each other have
+ * the rows quantised once. */
+static void few_rows(const struct compute *c, struct product *p, int count)
 {
-	const struct compute *c = p->compute;
-	double all = (double)p->w->rows * p->w->cols * p->n;
+	struct acts acts[TILES];
 
-	/* A number is quantised in the time of some 16 multiply-adds. */
-	compute_run(c, (double)p->w->cols * p->n * 16, tiles_of(p->n), quantise_item, p);
-	compute_run(c, all, (p->w->rows + p->per_item - 1) / p->per_item, int8_item, p);
-}
-
-static bool in_int8(const struct compute *c, const struct wmat *w)
-{
-	return w->fmt.group && !c->float_activations;
-}
-
-void matmul_rows(const struct compute *c, int thread, const struct wmat *w, int first, int rows,
-		 const float *x, size_t ldx, int n, float *y, size_t ldy)
-{
-	const struct product p = {
-		.compute = c, .w = w, .x = x, .ldx = ldx, .n = n, .y = y, .ldy = ldy
-	};
-	struct acts a;
-
-	if (!in_int8(c, w)) {
-		row_range(&p, thread, first, rows, y);
-		return;
-	}
-	for (int t = 0; t < tiles_of(n); t++, y += ACTS_ROWS * ldy) {
-		quantise(&p, t, thread_buffer(c, thread), &a);
-		for (int r = first, m; r < first + rows; r += m) {
-			m = WBLOCK - r % WBLOCK;
-			m = m < first + rows - r ? m : first + rows - r;
-			part_of_block(&p, &a, r, m, y + (r - first));
+	for (int i = 0, n; i < count; i += n) {
+		bool int8 = compute_in_int8(c, p[i].w);
+		for (n = 1; i + n < count && compute_in_int8(c, p[i + n].w) == int8 &&
+			    (!int8 || p[i + n].w->fmt.group == p[i].w->fmt.group);
+		     n++)
+			;
+		if (int8) {
+			/* A number is quantised in the time of some 16 multiply-adds. */
+			struct quantising q = { c, &p[i], acts };
+			compute_run(c, (double)p[i].w->cols * p[i].n * 16, compute_tiles(p[i].n),
+				    quantise_item, &q);
 		}
+		for (int k = i; k < i + n; k++)
+			p[k].acts = acts;
+		compute_products(c, p + i, n);
+	}
+}
+
+void matmuls(const struct compute *c, const struct matmul *m, int count, const float *x, size_t ldx,
+	     int n)
+{
+	struct product p[MATMULS];
+
+	for (int t = 0; t < n; t += TILES * ACTS_ROWS) {
+		for (int i = 0; i < count; i++)
+			p[i] = (struct product){
+				.w = m[i].w,
+				.x = x + (size_t)t * ldx,
+				.ldx = ldx,
+				.n = n - t < TILES * ACTS_ROWS ? n - t : TILES * ACTS_ROWS,
+				.y = m[i].y + (size_t)t * m[i].ldy,
+				.ldy = m[i].ldy,
+			};
+		few_rows(c, p, count);
 	}
 }
 
 void matmul(const struct compute *c, const struct wmat *w, const float *x, size_t ldx, int n,
 	    float *y, size_t ldy)
 {
-	struct product p = { .compute = c,
-			     .w = w,
-			     .x = x,
-			     .ldx = ldx,
-			     .n = n,
-			     .y = y,
-			     .ldy = ldy,
-			     .per_item = COMPUTE_ROWS };
-	double one = (double)w->cols * n * COMPUTE_ROWS;
+	const struct matmul m = { w, y, ldy };
 
-	/* Taking an item costs an atomic add, so the items should not be too small; nor should a
-	 * thread leave its stretch of memory too often, which it reads ahead of. */
-	while (p.per_item < w->rows / 8 / c->threads &&
-	       (one < WORTH / 4 ||
-		wfmt_row_bytes(w->fmt, w->cols) * (size_t)p.per_item < STRETCH)) {
-		p.per_item *= 2;
-		one *= 2;
-	}
-	if (!in_int8(c, w)) {
-		compute_run(c, (double)w->rows * w->cols * n,
-			    (w->rows + p.per_item - 1) / p.per_item, float_item, &p);
+	matmuls(c, &m, 1, x, ldx, n);
+}
+
+void matmul_rows(const struct compute *c, int thread, const struct wmat *w, int first, int rows,
+		 const float *x, size_t ldx, int n, float *y, size_t ldy)
+{
+	const struct product p = { .w = w, .x = x, .ldx = ldx, .n = n, .y = y, .ldy = ldy };
+	struct acts a;
+
+	if (!compute_in_int8(c, w)) {
+		row_range(c, thread, &p, first, rows, y);
 		return;
 	}
-	for (int t = 0; t < n; t += TILES * ACTS_ROWS) {
-		p.n = n - t < TILES * ACTS_ROWS ? n - t : TILES * ACTS_ROWS;
-		p.x = x + (size_t)t * ldx;
-		p.y = y + (size_t)t * ldy;
-		int8_product(&p);
+	for (int t = 0; t < compute_tiles(n); t++, y += ACTS_ROWS * ldy) {
+		quantise(&p, t, thread_buffer(c, thread), &a);
+		for (int r = first, m; r < first + rows; r += m) {
+			m = WBLOCK - r % WBLOCK;
+			m = m < first + rows - r ? m : first + rows - r;
+			part_of_block(&p, &a, r, m, y + (r - first));
+		}
 	}
 }

@@ -50,8 +50,36 @@ void compute_run(const struct compute *c, double multiply_adds, int items, pool_
 void matmul(const struct compute *c, const struct wmat *w, const float *x, size_t ldx, int n,
 	    float *y, size_t ldy);
 
-/* The same for rows first .. first + rows - 1 only, y[t * ldy] being the first of them; by one
- * thread alone: for use inside of compute_run(). */
+/* The same rows times several matrices of as many columns, at most MATMULS of them: quantised once
+ * and computed in one loop, as far as the matrices' groups are the same. */
+#define MATMULS 4
+struct matmul {
+	const struct wmat *w;
+	float *y;
+	size_t ldy;
+};
+void matmuls(const struct compute *c, const struct matmul *m, int count, const float *x, size_t ldx,
+	     int n);
+
+/* Any products in one loop, for callers that quantise on their own. Where compute_in_int8() says
+ * so, acts are compute_tiles(n) tiles with the activations, all but the last of ACTS_ROWS rows;
+ * elsewhere x is what is multiplied. */
+struct product {
+	const struct wmat *w;
+	const float *x;
+	size_t ldx;
+	int n;
+	const struct acts *acts;
+	float *y;
+	size_t ldy;
+	int per_item, items; /* compute_products() sets these */
+};
+bool compute_in_int8(const struct compute *c, const struct wmat *w);
+int compute_tiles(int n);
+void compute_products(const struct compute *c, struct product *p, int count);
+
+/* matmul() for rows first .. first + rows - 1 only, y[t * ldy] being the first of them; by one thread
+ * alone: for use inside of compute_run(). */
 void matmul_rows(const struct compute *c, int thread, const struct wmat *w, int first, int rows,
 		 const float *x, size_t ldx, int n, float *y, size_t ldy);
 

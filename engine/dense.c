@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * dense.bin in memory, and its tensors by name.
+ *
+ * Where it can be mapped it is used as it lies in the page cache, and not copied into huge pages.
+ * Measured (2 cores, Linux 6.18, ext4, other work beside; 1 GiB of 4-bit weights times one row, see
+ * tests/bench/kernels, medians of 31 in each of 3 runs): in 4 KiB pages of the mapped file it takes
+ * 0.95, 0.97 and 1.01 times as long as in anonymous huge pages, in huge pages of the file 0.97, 1.00
+ * and 1.03: weights are read from front to back, so what a missing translation costs is hidden by
+ * the reads ahead. Loading 1 GiB (medians of 5): cold 1.18 GB/s populated, 1.29 by four readers with
+ * O_DIRECT, which is the drive; warm 167 GB/s against 0.6 for a copy. And the page cache is shared
+ * with other engines and gives way where it must, while a copy does not.
  */
 #include "engine/dense.h"
 

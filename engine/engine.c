@@ -10,12 +10,12 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "engine/bytes.h"
+#include "engine/clock.h"
 #include "engine/fail.h"
 #include "engine/forward.h"
-#include "engine/machine.h"
+#include "engine/mtp.h"
+#include "engine/plan.h"
 
 struct engine {
 	const struct modelfile *file;
@@ -25,122 +25,42 @@ struct engine {
 	struct weights weights;
 	struct compute compute;
 	struct experts *experts;
+	struct lookahead *lookahead;
+	struct profile profile;
 	struct forward forward;
-	float *rows;   /* [FORWARD_LOGIT_ROWS][vocab], for engine_feed_rows(); NULL until then */
-	int32_t *ids;  /* of the first INDEX_REFERENCE_LENGTH positions, for tied rows */
-	int tied_from; /* rows from here on depend on the length of the sequence; INT_MAX: none */
+	struct mtp mtp; /* if options.draft */
+	float *rows;    /* [FORWARD_LOGIT_ROWS][vocab]; NULL until needed */
+	int32_t *ids;   /* [ctx], those of the context */
+	int tied_from;  /* rows from here on depend on the length of the sequence; INT_MAX: none */
+	int first_tie;  /* the lowest tied_from since the context was empty */
 	int position;
-	int last; /* row of the last token in the last chunk; -1: nothing fed */
+	int last;   /* row of the last token in the last chunk; -1: nothing fed */
+	int drafts; /* rows that the last engine_feed_drafts() left in the context */
 };
-
-static int complete(const struct modelfile *file, const struct engine_options *in,
-		    struct engine_options *o, char *why)
-{
-	*o = *in;
-	if (!o->threads)
-		o->threads = machine_cores();
-	if (o->ctx < 1 || o->ctx > file->config.max_positions)
-		return fail(why, ERANGE,
-			    "a context of %d tokens is not between 1 and the model's %d", o->ctx,
-			    file->config.max_positions);
-	if (!o->chunk)
-		o->chunk = ENGINE_CHUNK;
-	if (o->chunk > o->ctx)
-		o->chunk = o->ctx;
-	return 0;
-}
-
-static void count_memory(const struct modelfile *file, const struct engine_options *o,
-			 enum serve_mode mode, struct engine_memory *out)
-{
-	const struct model_config *c = &file->config;
-	struct memory_room room = machine_memory();
-	size_t forward = forward_bytes(c, o->ctx, o->chunk, o->threads);
-
-	out->dense = file->dense_bytes;
-	out->kv = kvcache_bytes(c, o->ctx, o->kv);
-	out->buffers = compute_bytes(o->threads, weights_max_cols(c)) + experts_bytes(file, mode) +
-		       (size_t)c->vocab * sizeof(float);
-	/* What no machine has (SIZE_MAX) must not wrap round. */
-	out->buffers = forward > SIZE_MAX / 4 ? SIZE_MAX / 4 : out->buffers + forward;
-	out->total = out->dense + out->kv + out->buffers;
-	out->available = room.bytes;
-	out->limit = room.limit;
-}
-
-static int check_memory(const struct modelfile *file, const struct engine_memory *m, char *why)
-{
-	char total[BYTES_TEXT], dense[BYTES_TEXT], kv[BYTES_TEXT], buffers[BYTES_TEXT],
-		room[BYTES_TEXT];
-
-	if (m->total <= m->available)
-		return 0;
-	return fail(why, ENOMEM,
-		    "%s needs %s of memory (dense tensors %s, key-value cache %s, buffers %s), but "
-		    "only %s are "
-		    "available (%s)",
-		    file->dir, bytes_text(m->total, total), bytes_text(m->dense, dense),
-		    bytes_text(m->kv, kv), bytes_text(m->buffers, buffers),
-		    bytes_text(m->available, room), m->limit);
-}
-
-/* What can be known to be wrong before anything is loaded. */
-static int check_files(const struct modelfile *file, char *why)
-{
-	char path[4096];
-	struct stat st;
-
-	if (snprintf(path, sizeof(path), "%s/experts", file->dir) >= (int)sizeof(path))
-		return fail(why, ENAMETOOLONG, "the name of the mount is too long");
-	if (stat(path, &st) == 0)
-		return dense_check(file, why);
-	if (errno == ENOENT)
-		return fail(
-			why, ENOENT,
-			"%s holds model.json but no experts: is it a store that is not mounted?",
-			file->dir);
-	return mount_fail(why, errno, file->dir, "the folder", path);
-}
-
-int engine_memory(const struct modelfile *file, const struct engine_options *in,
-		  struct engine_memory *out, char *why)
-{
-	struct engine_options o;
-	struct mount_stats stats;
-	int r = complete(file, in, &o, why);
-
-	if (!r)
-		r = check_files(file, why);
-	if (!r)
-		r = mount_stats(file->dir, &stats, why);
-	if (r)
-		return r;
-	count_memory(file, &o, stats.mode, out);
-	return check_memory(file, out, why);
-}
 
 static int load(struct engine *e, char *why)
 {
 	const struct engine_options *o = &e->options;
-	struct mount_stats stats;
-	struct engine_memory memory;
-	int r = check_files(e->file, why);
+	struct plan plan;
+	int r = engine_plan_make(e->file, o, &plan, why);
 
-	if (!r)
-		r = mount_stats(e->file->dir, &stats, why);
 	if (r)
 		return r;
-	e->mode = stats.mode;
-	count_memory(e->file, o, e->mode, &memory);
-	r = check_memory(e->file, &memory, why);
+	e->options = plan.options;
+	e->mode = plan.mount.mode;
+	e->ids = malloc((size_t)o->ctx * sizeof(*e->ids));
+	if (!e->ids)
+		r = fail(why, ENOMEM, "no memory for a context of %d tokens", o->ctx);
 	if (!r)
 		r = dense_open(&e->dense, e->file, e->mode, o->progress, why);
 	if (!r)
-		r = weights_bind(&e->weights, &e->dense, why);
+		r = weights_bind(&e->weights, &e->dense, o->draft > 0, why);
 	if (!r)
 		r = compute_init(&e->compute, o->threads, weights_max_cols(&e->file->config), why);
 	if (!r)
 		r = experts_start(e->file, e->mode, &e->experts, why);
+	if (!r)
+		r = lookahead_start(e->file, &plan.mount, o->lookahead, &e->lookahead, why);
 	if (r)
 		return r;
 	e->compute.float_activations = o->float_activations;
@@ -148,26 +68,26 @@ static int load(struct engine *e, char *why)
 	e->forward.weights = &e->weights;
 	e->forward.compute = &e->compute;
 	e->forward.experts = e->experts;
-	return forward_init(&e->forward, o->ctx, o->chunk, o->kv, why);
+	e->forward.profile = e->forward.moe.profile = &e->profile;
+	e->forward.moe.lookahead = e->lookahead;
+	r = forward_init(&e->forward, plan_cache_layers(e->file, o), o->ctx, plan_rows(o), o->kv,
+			 why);
+	return r || !o->draft ? r : mtp_init(&e->mtp, &e->forward, why);
 }
 
 int engine_open(const struct modelfile *file, const struct engine_options *o, struct engine **out,
 		char *why)
 {
 	struct engine *e = calloc(1, sizeof(*e));
-	int r;
 
 	*out = NULL;
 	if (!e)
 		return fail(why, ENOMEM, "no memory to open %s", file->dir);
 	e->file = file;
 	e->last = -1;
-	e->tied_from = INT_MAX;
-	e->ids = malloc(INDEX_REFERENCE_LENGTH * sizeof(*e->ids));
-	r = e->ids ? complete(file, o, &e->options, why)
-		   : fail(why, ENOMEM, "no memory to open %s", file->dir);
-	if (!r)
-		r = load(e, why);
+	e->tied_from = e->first_tie = INT_MAX;
+	e->options = *o;
+	int r = load(e, why);
 	if (r)
 		engine_close(e);
 	else
@@ -179,7 +99,9 @@ void engine_close(struct engine *e)
 {
 	if (!e)
 		return;
+	mtp_free(&e->mtp);
 	forward_free(&e->forward);
+	lookahead_stop(e->lookahead);
 	experts_stop(e->experts);
 	compute_free(&e->compute);
 	weights_free(&e->weights);
@@ -209,25 +131,36 @@ int engine_ctx(const struct engine *e)
 	return e->options.ctx;
 }
 
+int engine_chunk(const struct engine *e)
+{
+	return e->options.chunk;
+}
+
 void engine_reset(struct engine *e)
 {
 	e->position = 0;
-	e->tied_from = INT_MAX;
+	e->tied_from = e->first_tie = INT_MAX;
 	e->last = -1;
+	mtp_cut(&e->mtp, 0);
 }
 
-static int check_tokens(const struct engine *e, const int32_t *ids, int n, char *why)
+static int check_ids(const struct engine *e, const int32_t *ids, int n, char *why)
 {
 	int vocab = e->file->config.vocab;
 
-	if (n < 1 || n > e->options.ctx - e->position)
-		return fail(why, ERANGE, "%d tokens do not fit: the context holds %d and has %d", n,
-			    e->options.ctx, e->position);
 	for (int i = 0; i < n; i++)
 		if (ids[i] < 0 || ids[i] >= vocab)
 			return fail(why, EINVAL, "token %d is not in the vocabulary of %d", ids[i],
 				    vocab);
 	return 0;
+}
+
+static int check_tokens(const struct engine *e, const int32_t *ids, int n, char *why)
+{
+	if (n < 1 || n > e->options.ctx - e->position)
+		return fail(why, ERANGE, "%d tokens do not fit: the context holds %d and has %d", n,
+			    e->options.ctx, e->position);
+	return check_ids(e, ids, n, why);
 }
 
 /* A model that gives NaN or infinity is broken: its argmax would be a wrong token. */
@@ -256,6 +189,25 @@ static int hand_out(struct engine *e, int done, int m, engine_rows_fn *fn, void 
 	return 0;
 }
 
+/* One chunk through the layers, timed for those who compare. */
+static int run_chunk(struct engine *e, const int32_t *ids, int position, int m,
+		     const struct progress *progress, int done, int n, char *why)
+{
+	struct experts_stats before, after;
+	double begin = clock_seconds();
+
+	experts_get_stats(e->experts, &before);
+	int r = forward_run(&e->forward, ids, position, m, progress, done, n, why);
+	experts_get_stats(e->experts, &after);
+	lookahead_step(e->lookahead, m, clock_seconds() - begin, after.waited_s - before.waited_s);
+	if (r || !e->options.draft || position < e->position) /* a second time: followed before */
+		return r;
+	enum profile_part part = profile_hold(&e->profile, PART_SPECULATION);
+	r = mtp_follow(&e->mtp, ids, position, m, why);
+	profile_release(&e->profile, part);
+	return r;
+}
+
 /* Tokens through the layers, chunk by chunk. fn may be NULL. */
 static int run(struct engine *e, const int32_t *ids, int position, int n, engine_rows_fn *fn,
 	       void *arg, char *why)
@@ -266,8 +218,7 @@ static int run(struct engine *e, const int32_t *ids, int position, int n, engine
 
 	for (int done = 0; done < n && !r; done += m) {
 		m = n - done < e->options.chunk ? n - done : e->options.chunk;
-		r = forward_run(&e->forward, ids + done, position + done, m, progress, done, n,
-				why);
+		r = run_chunk(e, ids + done, position + done, m, progress, done, n, why);
 		if (!r && fn)
 			r = hand_out(e, done, m, fn, arg, why);
 	}
@@ -286,6 +237,16 @@ static int run_tied_again(struct engine *e, char *why)
 	return run(e, e->ids + from, from, e->position - from, NULL, NULL, why);
 }
 
+/* The tokens from e->position to length are in the context. */
+static void grow(struct engine *e, const int32_t *ids, int length)
+{
+	memcpy(e->ids + e->position, ids, (size_t)(length - e->position) * sizeof(*ids));
+	e->tied_from = e->forward.sets.tied_from;
+	if (e->tied_from < e->first_tie)
+		e->first_tie = e->tied_from;
+	e->position = length;
+}
+
 static int feed(struct engine *e, const int32_t *ids, int n, engine_rows_fn *fn, void *arg,
 		char *why)
 {
@@ -297,13 +258,9 @@ static int feed(struct engine *e, const int32_t *ids, int n, engine_rows_fn *fn,
 	forward_expect(&e->forward, length);
 	r = run_tied_again(e, why);
 	r = r ? r : run(e, ids, e->position, n, fn, arg, why);
-	if (r)
-		return r;
-	for (int i = e->position; i < length && i < INDEX_REFERENCE_LENGTH; i++)
-		e->ids[i] = ids[i - e->position];
-	e->tied_from = length <= INDEX_REFERENCE_LENGTH ? e->forward.sets.tied_from : INT_MAX;
-	e->position = length;
-	return 0;
+	if (!r)
+		grow(e, ids, length);
+	return r;
 }
 
 int engine_feed(struct engine *e, const int32_t *ids, int n, char *why)
@@ -311,16 +268,21 @@ int engine_feed(struct engine *e, const int32_t *ids, int n, char *why)
 	return feed(e, ids, n, NULL, NULL, why);
 }
 
-int engine_feed_rows(struct engine *e, const int32_t *ids, int n, engine_rows_fn *fn, void *arg,
-		     char *why)
+static int make_rows(struct engine *e, char *why)
 {
 	size_t count = FORWARD_LOGIT_ROWS * (size_t)e->file->config.vocab;
 
 	if (!e->rows)
 		e->rows = malloc(count * sizeof(float));
-	if (!e->rows)
-		return fail(why, ENOMEM, "no memory for %zu logits", count);
-	return feed(e, ids, n, fn, arg, why);
+	return e->rows ? 0 : fail(why, ENOMEM, "no memory for %zu logits", count);
+}
+
+int engine_feed_rows(struct engine *e, const int32_t *ids, int n, engine_rows_fn *fn, void *arg,
+		     char *why)
+{
+	int r = make_rows(e, why);
+
+	return r ? r : feed(e, ids, n, fn, arg, why);
 }
 
 int engine_logits(struct engine *e, float *logits, char *why)
@@ -331,10 +293,201 @@ int engine_logits(struct engine *e, float *logits, char *why)
 	return check_finite(e, logits, (size_t)e->file->config.vocab, why);
 }
 
+bool engine_can_draft(const struct modelfile *file)
+{
+	return weights_have_mtp(file);
+}
+
+/* While rows are tied every further token has them computed anew: there is no checking several at
+ * once then. Only small test models come to that. */
+bool engine_may_draft(const struct engine *e)
+{
+	return e->options.draft && e->last >= 0 && e->tied_from >= e->position;
+}
+
+int engine_prepare_drafts(struct engine *e, char *why)
+{
+	enum profile_part before = profile_hold(&e->profile, PART_SPECULATION);
+	int r = e->options.draft ? mtp_catch_up(&e->mtp, why) : 0;
+
+	profile_release(&e->profile, before);
+	return r;
+}
+
+int engine_draft(struct engine *e, int32_t token, float *logits, char *why)
+{
+	size_t vocab = (size_t)e->file->config.vocab;
+
+	if (!engine_may_draft(e))
+		return fail(why, EINVAL, "there is nothing to guess a token from");
+	int r = check_ids(e, &token, 1, why);
+	enum profile_part before = profile_hold(&e->profile, PART_SPECULATION);
+	r = r ? r : mtp_guess(&e->mtp, token, logits, why);
+	profile_release(&e->profile, before);
+	return r ? r : check_finite(e, logits, vocab, why);
+}
+
+/* How many rows count of the n that were computed as if one by one. Those behind a tied one do not:
+ * it should have been computed anew for them (indexer.h). One without numbers is left to be fed on
+ * its own, as it may never be. */
+static int rows_that_count(const struct engine *e, int n)
+{
+	size_t vocab = (size_t)e->file->config.vocab;
+	int tied = e->forward.sets.tied_from, count = 1;
+
+	while (count < n && e->position + count <= tied &&
+	       !check_finite(e, e->rows + (size_t)count * vocab, vocab, NULL))
+		count++;
+	return count;
+}
+
+static int feed_several(struct engine *e, const int32_t *ids, int n, int *rows, char *why)
+{
+	int r = check_tokens(e, ids, n, why);
+
+	if (r)
+		return r;
+	e->last = -1;
+	forward_expect(&e->forward, INDEX_GROWING);
+	r = run_chunk(e, ids, e->position, n, NULL, 0, n, why);
+	if (r)
+		return r;
+	forward_logits(&e->forward, 0, n, e->rows);
+	r = check_finite(e, e->rows, (size_t)e->file->config.vocab, why);
+	if (r)
+		return r;
+	*rows = rows_that_count(e, n);
+	grow(e, ids, e->position + n);
+	e->drafts = n;
+	engine_keep(e, *rows);
+	return 0;
+}
+
+int engine_feed_drafts(struct engine *e, const int32_t *ids, int n, const float **logits, int *rows,
+		       char *why)
+{
+	int r = n > e->options.draft + 1
+			? fail(why, EINVAL, "%d tokens are too many to be checked at once", n)
+			: make_rows(e, why);
+
+	if (r)
+		return r;
+	*logits = e->rows;
+	if (n > 1 && engine_may_draft(e))
+		return feed_several(e, ids, n, rows, why);
+	r = feed(e, ids, 1, NULL, NULL, why);
+	r = r ? r : engine_logits(e, e->rows, why);
+	if (!r)
+		*rows = e->drafts = 1;
+	return r;
+}
+
+void engine_keep(struct engine *e, int rows)
+{
+	e->position -= e->drafts - rows;
+	if (e->tied_from >= e->position)
+		e->tied_from = INT_MAX;
+	if (e->first_tie >= e->position)
+		e->first_tie = INT_MAX;
+	e->last = rows - 1;
+	e->drafts = rows;
+	if (e->options.draft)
+		mtp_cut(&e->mtp, e->position);
+}
+
+struct engine_row engine_row(const struct engine *e)
+{
+	int layers = e->file->config.layers;
+
+	return (struct engine_row){ layers, kvcache_position_bytes(&e->forward.kv, layers) };
+}
+
+const int32_t *engine_ids(const struct engine *e)
+{
+	return e->ids;
+}
+
+int engine_settled(const struct engine *e)
+{
+	return e->tied_from < e->position ? e->tied_from : e->position;
+}
+
+int engine_first_tie(const struct engine *e)
+{
+	return e->first_tie;
+}
+
+void engine_get_rows(const struct engine *e, int first, int n, void *to)
+{
+	kvcache_copy_out(&e->forward.kv, e->file->config.layers, first, n, to);
+}
+
+void engine_put_rows(struct engine *e, int first, int n, int of, const void *from)
+{
+	kvcache_copy_in(&e->forward.kv, e->file->config.layers, first, n, of, from);
+}
+
+void engine_resume(struct engine *e, const int32_t *ids, int n, int first_tie)
+{
+	engine_reset(e);
+	memcpy(e->ids, ids, (size_t)n * sizeof(*ids));
+	e->position = n;
+	e->first_tie = first_tie < n ? first_tie : INT_MAX;
+	/* Tied rows of a short context are computed anew by the next feed, whatever length they
+	 * were computed for; those of a long one stand as they are. */
+	e->tied_from = n <= INDEX_REFERENCE_LENGTH ? e->first_tie : INT_MAX;
+}
+
 void engine_get_stats(struct engine *e, struct engine_stats *out)
 {
 	struct experts_stats s;
 
 	experts_get_stats(e->experts, &s);
-	*out = (struct engine_stats){ s.opened, s.bytes, s.waited_s };
+	*out = (struct engine_stats){ .experts_opened = s.opened,
+				      .expert_bytes = s.bytes,
+				      .waited_s = s.waited_s };
+	lookahead_get_stats(e->lookahead, &out->lookahead);
+}
+
+static struct profile_counts count_now(const struct engine *e)
+{
+	struct mount_stats mount;
+	struct experts_stats experts;
+	bool told = mount_stats(e->file->dir, &mount, NULL) == 0;
+
+	experts_get_stats(e->experts, &experts);
+	return (struct profile_counts){ experts.bytes, told ? mount.bytes_read : -1 };
+}
+
+void engine_profile_begin(struct engine *e, enum profile_phase phase)
+{
+	if (!e->options.profile)
+		return;
+	const struct profile_counts now = count_now(e);
+	profile_begin(&e->profile, phase, &now);
+}
+
+void engine_profile_end(struct engine *e)
+{
+	if (!e->options.profile)
+		return;
+	const struct profile_counts now = count_now(e);
+	profile_end(&e->profile, &now);
+}
+
+struct profile *engine_profile(struct engine *e)
+{
+	return &e->profile;
+}
+
+int engine_limits(struct engine *e, const int tokens[PROFILE_PHASES], struct limits *out, char *why)
+{
+	struct mount_stats mount = { .drive_speed = 0 };
+	int r = mount_stats(e->file->dir, &mount, why);
+
+	if (r)
+		return r;
+	r = limits_find(e->file, &e->compute, e->dense.base, &e->profile, tokens, mount.drive_speed,
+			out);
+	return r ? fail(why, -r, "no memory to measure the limits of this machine") : 0;
 }

@@ -35,7 +35,8 @@ static void lay_out_attention(struct attention_work *w, const struct model_confi
 	w->mixed = arena_take(a, n * heads * (size_t)c->kv_lora, f);
 	w->heads = arena_take(a, n * heads * (size_t)c->v_dim, f);
 	w->out = arena_take(a, n * (size_t)c->hidden, f);
-	w->score = arena_take(a, (size_t)threads * w->keys, f);
+	w->score = arena_take(a, (size_t)threads * ATTENTION_HEADS * w->keys, f);
+	w->key_rows = arena_take(a, (size_t)threads * ATTENTION_KEYS * width, f);
 	w->index.query = arena_take(a, n * (size_t)c->index_heads * (size_t)c->index_dim, f);
 	w->index.weight = arena_take(a, n * (size_t)c->index_heads, f);
 	w->index.key = arena_take(a, n * (size_t)c->index_dim, f);
@@ -51,7 +52,7 @@ static void lay_out(struct forward *f, const struct model_config *c, int ctx, in
 
 	f->h = arena_take(a, (size_t)chunk * hidden, sizeof(float));
 	f->logit_x = arena_take(a, FORWARD_LOGIT_ROWS * hidden, sizeof(float));
-	f->dense_work = arena_take(a, rows * 2 * (size_t)c->dense_width, sizeof(float));
+	ffn_lay_out(&f->dense, (int)rows, 1, c->hidden, c->dense_width, a);
 	f->dense_out = arena_take(a, rows * hidden, sizeof(float));
 	if (c->attention == ATTENTION_GROUPED)
 		attention_grouped_lay_out(&f->attention, c, ctx, (int)rows, threads, a);
@@ -75,7 +76,7 @@ size_t forward_bytes(const struct model_config *c, int ctx, int chunk, int threa
 	return a.used;
 }
 
-int forward_init(struct forward *f, int ctx, int chunk, enum kv_type kv, char *why)
+int forward_init(struct forward *f, int layers, int ctx, int chunk, enum kv_type kv, char *why)
 {
 	size_t bytes = forward_bytes(f->config, ctx, chunk, f->compute->threads);
 	struct arena a = { NULL, 0 };
@@ -87,9 +88,9 @@ int forward_init(struct forward *f, int ctx, int chunk, enum kv_type kv, char *w
 		return fail(why, ENOMEM, "no memory for %zu bytes of activations", bytes);
 	a.base = f->memory;
 	lay_out(f, f->config, ctx, chunk, f->compute->threads, &a);
-	memset(f->sets.count, 0,
-	       (size_t)chunk * sizeof(*f->sets.count)); /* where nothing chooses */
-	int r = kvcache_init(&f->kv, f->config, ctx, kv, why);
+	/* Where there is no indexer it stays so: all keys. */
+	memset(f->sets.count, 0, (size_t)chunk * sizeof(*f->sets.count));
+	int r = kvcache_init(&f->kv, f->config, layers, ctx, kv, why);
 	if (r)
 		forward_free(f);
 	return r;
@@ -107,34 +108,40 @@ static void dense_layer(struct forward *f, const struct layer_weights *l, float 
 	const struct model_config *c = f->config;
 	size_t hidden = (size_t)c->hidden;
 	float *x = f->attention.x;
+	const struct ffn_task task = { .matrix = { &l->ffn.gate, &l->ffn.up, &l->ffn.down },
+				       .x = x,
+				       .n = m,
+				       .y = f->dense_out };
 
 	for (int i = 0; i < m; i++)
 		rms_norm(x + (size_t)i * hidden, h + (size_t)i * hidden, l->ffn_norm, c->hidden,
 			 c->norm_eps);
-	ffn(f->compute, &l->ffn.gate, &l->ffn.up, &l->ffn.down, x, m, f->dense_work, f->dense_out);
+	ffn_run(f->compute, &task, 1, &f->dense);
 	for (size_t i = 0; i < (size_t)m * hidden; i++)
 		h[i] += f->dense_out[i];
 }
 
-static int layer(struct forward *f, int n, int position, int m, char *why)
+int forward_layer(struct forward *f, const struct layer_weights *l, int n, int position, float *h,
+		  int m, struct index_sets *sets, char *why)
 {
-	const struct layer_weights *l = &f->weights->layer[n];
 	size_t hidden = (size_t)f->config->hidden;
 
+	profile_enter(f->profile, PART_ATTENTION);
 	for (int i = 0; i < m; i += ATTENTION_ROWS) {
 		const struct attention_task task = { n, position + i,
 						     min_int(m - i, ATTENTION_ROWS), i };
 		if (f->config->attention == ATTENTION_GROUPED)
 			attention_grouped(f->compute, f->config, l, &f->kv, &task, &f->attention,
-					  f->h + (size_t)i * hidden);
+					  h + (size_t)i * hidden);
 		else
-			attention(f->compute, f->config, l, &f->kv, &task, &f->sets, &f->attention,
-				  f->h + (size_t)i * hidden);
+			attention(f->compute, f->config, l, &f->kv, &task, sets, &f->attention,
+				  h + (size_t)i * hidden);
 	}
 	if (f->config->sparse[n])
-		return moe(f->compute, f->config, l, n, f->experts, &f->moe, f->h, m, why);
+		return moe(f->compute, f->config, l, n, f->experts, &f->moe, h, m, why);
+	profile_enter(f->profile, PART_EXPERTS);
 	for (int i = 0; i < m; i += ATTENTION_ROWS)
-		dense_layer(f, l, f->h + (size_t)i * hidden, min_int(m - i, ATTENTION_ROWS));
+		dense_layer(f, l, h + (size_t)i * hidden, min_int(m - i, ATTENTION_ROWS));
 	return 0;
 }
 
@@ -152,22 +159,38 @@ int forward_run(struct forward *f, const int32_t *ids, int position, int m,
 	for (int i = 0; i < m; i++)
 		kernel()->dequant(&f->weights->embed, ids[i], 1,
 				  f->h + (size_t)i * (size_t)c->hidden, 0);
+	f->moe.progress = progress;
+	f->moe.share = (double)m / c->layers;
+	f->moe.total = total;
 	for (int n = 0; n < c->layers; n++) {
-		int r = layer(f, n, position, m, why);
+		f->moe.done = done + (double)m * n / c->layers;
+		int r = forward_layer(f, &f->weights->layer[n], n, position, f->h, m, &f->sets,
+				      why);
 		if (r)
 			return r;
+		profile_enter(f->profile, PART_OTHER);
 		progress_report(progress, "prompt", done + (double)m * (n + 1) / c->layers, total);
 	}
 	return 0;
 }
 
-void forward_logits(struct forward *f, int first, int n, float *logits)
+void forward_normed(const struct forward *f, int first, int n, float *x)
 {
 	const struct model_config *c = f->config;
 	size_t hidden = (size_t)c->hidden;
 
 	for (int i = 0; i < n; i++)
-		rms_norm(f->logit_x + (size_t)i * hidden, f->h + (size_t)(first + i) * hidden,
+		rms_norm(x + (size_t)i * hidden, f->h + (size_t)(first + i) * hidden,
 			 f->weights->norm, c->hidden, c->norm_eps);
-	matmul(f->compute, &f->weights->head, f->logit_x, hidden, n, logits, (size_t)c->vocab);
+}
+
+void forward_logits(struct forward *f, int first, int n, float *logits)
+{
+	const struct model_config *c = f->config;
+
+	profile_enter(f->profile, PART_HEAD);
+	forward_normed(f, first, n, f->logit_x);
+	matmul(f->compute, &f->weights->head, f->logit_x, (size_t)c->hidden, n, logits,
+	       (size_t)c->vocab);
+	profile_enter(f->profile, PART_OTHER);
 }

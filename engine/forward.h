@@ -18,13 +18,14 @@ struct forward {
 	const struct weights *weights;
 	const struct compute *compute;
 	struct experts *experts;
+	struct profile *profile;
 	/* Owned. */
-	struct kvcache kv;
+	struct kvcache kv; /* the MTP layer's rows too, if it is used */
 	int ctx, chunk;    /* positions; rows of a chunk */
 	float *h;          /* [chunk][hidden] */
 	float *logit_x;    /* [FORWARD_LOGIT_ROWS][hidden] */
-	float *dense_work; /* activations of a dense layer */
-	float *dense_out;  /* [ATTENTION_ROWS][hidden] */
+	struct ffn_work dense;
+	float *dense_out; /* [ATTENTION_ROWS][hidden] */
 	struct attention_work attention;
 	struct index_sets sets;
 	struct moe_work moe;
@@ -37,12 +38,14 @@ struct forward {
 /* Bytes that forward_init() takes, without the key-value cache; SIZE_MAX if no machine has them. */
 size_t forward_bytes(const struct model_config *c, int ctx, int chunk, int threads);
 
-/* f->config, weights, compute and experts are set. 1 <= chunk <= ctx. */
-int forward_init(struct forward *f, int ctx, int chunk, enum kv_type kv, char *why);
+/* f->config, weights, compute, experts and profile are set, and lookahead and profile of f->moe.
+ * 1 <= chunk <= ctx. layers: of the cache. */
+int forward_init(struct forward *f, int layers, int ctx, int chunk, enum kv_type kv, char *why);
 void forward_free(struct forward *f); /* a zeroed one is fine */
 
-/* Before the runs of one feed: how many tokens the sequence has when they are done. Afterwards
- * sets.tied_from is the lowest position whose keys depend on that number; INT_MAX: none. */
+/* Before the runs of one feed: how many tokens the sequence has when they are done; or
+ * INDEX_GROWING (indexer.h). Afterwards sets.tied_from is the lowest position whose keys depend on
+ * that number; INT_MAX: none. */
 void forward_expect(struct forward *f, int length);
 
 /* m <= chunk valid tokens at positions position .. position + m - 1 < ctx. What earlier calls left
@@ -50,6 +53,14 @@ void forward_expect(struct forward *f, int length);
  * prompt. 0 or negative errno with the sentence. */
 int forward_run(struct forward *f, const int32_t *ids, int position, int m,
 		const struct progress *progress, double done, double total, char *why);
+
+/* One layer, for forward_run() and for the MTP layer: h [m][hidden] at positions position ..
+ * position + m - 1, changed in place; sets [m]. 0 or negative errno with the sentence. */
+int forward_layer(struct forward *f, const struct layer_weights *l, int n, int position, float *h,
+		  int m, struct index_sets *sets, char *why);
+
+/* What the head gets of rows first .. first + n - 1 of the last forward_run(): x [n][hidden]. */
+void forward_normed(const struct forward *f, int first, int n, float *x);
 
 /* Logits [n][vocab] of rows first .. first + n - 1 of the last forward_run(), n <=
  * FORWARD_LOGIT_ROWS. */

@@ -45,7 +45,8 @@ static void make_queries(const struct compute *cp, const struct model_config *c,
 		}
 }
 
-#define SCORE_KEYS 64 /* keys that a thread takes at a time */
+#define SCORE_KEYS  64 /* keys that a thread takes at a time, with so many heads */
+#define SCORE_HEADS 16
 
 struct scoring {
 	const struct model_config *config;
@@ -59,17 +60,22 @@ static void score_item(void *arg, int item, int thread)
 	const struct scoring *s = arg;
 	const struct kernel_table *k = kernel();
 	size_t dim = (size_t)s->config->index_dim;
-	int end = s->n < (item + 1) * SCORE_KEYS ? s->n : (item + 1) * SCORE_KEYS;
+	float dots[SCORE_HEADS * SCORE_KEYS], *score = s->score + (size_t)item * SCORE_KEYS;
+	int n = s->n - item * SCORE_KEYS < SCORE_KEYS ? s->n - item * SCORE_KEYS : SCORE_KEYS;
 
 	(void)thread;
-	for (int i = item * SCORE_KEYS; i < end; i++) {
-		float sum = 0;
-		for (int h = 0; h < s->config->index_heads; h++) {
-			float d = k->dot(s->query + (size_t)h * dim, s->keys + (size_t)i * dim,
-					 (int)dim);
-			sum += s->weight[h] * (d > 0 ? d : 0);
-		}
-		s->score[i] = sum;
+	memset(score, 0, (size_t)n * sizeof(float));
+	for (int h = 0, heads; h < s->config->index_heads; h += heads) {
+		heads = s->config->index_heads - h < SCORE_HEADS ? s->config->index_heads - h
+								 : SCORE_HEADS;
+		k->dot_block(s->query + (size_t)h * dim, dim, heads,
+			     s->keys + (size_t)item * SCORE_KEYS * dim, dim, n, (int)dim, dots,
+			     SCORE_KEYS);
+		for (int j = 0; j < heads; j++)
+			for (int i = 0; i < n; i++) {
+				float d = dots[j * SCORE_KEYS + i];
+				score[i] += s->weight[h + j] * (d > 0 ? d : 0);
+			}
 	}
 }
 
@@ -95,11 +101,12 @@ void indexer_run(const struct compute *cp, const struct model_config *c,
 		compute_run(cp, (double)visible * c->index_heads * c->index_dim,
 			    (visible + SCORE_KEYS - 1) / SCORE_KEYS, score_item, &s);
 		sets->count[row] = c->index_topk;
-		bool tied = topk_select(
-			work->score, visible, sets->length, c->index_topk,
-			sets->length <= INDEX_REFERENCE_LENGTH ? TIES_REFERENCE : TIES_LOWER_INDEX,
-			work->items, sets->item + (size_t)row * (size_t)c->index_topk);
-		if (tied && t->position + i < sets->tied_from)
+		int length = sets->length == INDEX_GROWING ? visible : sets->length;
+		bool reference = length <= INDEX_REFERENCE_LENGTH;
+		bool tied = topk_select(work->score, visible, length, c->index_topk,
+					reference ? TIES_REFERENCE : TIES_LOWER_INDEX, work->items,
+					sets->item + (size_t)row * (size_t)c->index_topk);
+		if (tied && reference && t->position + i < sets->tied_from)
 			sets->tied_from = t->position + i;
 	}
 }

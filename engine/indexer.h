@@ -33,8 +33,13 @@ struct index_sets {
 	int32_t *count; /* [rows]; 0: all that the query can see */
 	int32_t *item;  /* [rows][topk], ascending; NULL if the context never exceeds topk */
 	int length;     /* tokens that the whole sequence has when this feed is done */
-	int tied_from;  /* lowest position so far whose set had its edge among equals */
+	int tied_from;  /* lowest position so far whose set follows the reference among equals */
 };
+
+/* As the length: each query is the last one of its sequence, as if they came one by one. A query
+ * behind tied_from is then not what it would be: it should have seen the tied one for its own
+ * length. */
+#define INDEX_GROWING 0
 
 struct index_work {
 	float *query;            /* [rows][index_heads][index_dim] */

@@ -20,7 +20,7 @@
 
 #include "engine/quant.h"
 
-#define KERNEL_LANES 32
+#define KERNEL_LANES 16
 
 #define ACTS_ROWS 16 /* activation rows that are quantised together at most */
 
@@ -45,14 +45,20 @@ struct kernel_table {
 	void (*dequant)(const struct wmat *m, int row, int rows, float *dst, size_t ld);
 	/* sum a[i] * b[i] */
 	float (*dot)(const float *a, const float *b, int n);
-	/* out[t * out_stride] = dot(w, x + t * x_stride), t < count: the same bits, fewer loads. */
-	void (*dots)(const float *w, const float *x, size_t x_stride, int count, int n, float *out,
-		     size_t out_stride);
+	/* out[a * ldo + b] = dot(x + a * ldx, y + b * ldy) for a < nx and b < ny: the same bits,
+	 * fewer loads. Of many rows those that are used again soonest should be x. */
+	void (*dot_block)(const float *x, size_t ldx, int nx, const float *y, size_t ldy, int ny,
+			  int n, float *out, size_t ldo);
 	/* y[i] += a * x[i] */
 	void (*axpy)(float *y, float a, const float *x, int n);
-	/* The same with a vector of bfloat16. */
-	float (*dot_bf16)(const float *a, const uint16_t *b, int n);
-	void (*axpy_bf16)(float *y, float a, const uint16_t *x, int n);
+	/* out[a * ldo + c] += p[a * ldp + b] * y[b * ldy + c] for a < np and c < n, b = 0 .. ny - 1
+	 * in this order: the bits of ny calls of axpy() for each a. */
+	void (*mix_block)(const float *p, size_t ldp, int np, const float *y, size_t ldy, int ny,
+			  int n, float *out, size_t ldo);
+	/* gate = silu(gate) * up, silu(v) = v / (1 + exp(-v)). */
+	void (*swiglu)(float *gate, const float *up, int n);
+	/* x = exp(x - max) / sum. n >= 1. */
+	void (*softmax)(float *x, int n);
 	/* Rows x, x + ldx, ... of a->cols floats into the arrays of a. */
 	void (*quantise)(const float *x, size_t ldx, struct acts *a);
 	/* y[t * ldy + r] = row r of a block (rows WBLOCK * block + r of m, of q8 or q4) times row t of a,

@@ -11,15 +11,20 @@
 
 #include "engine/kernel.h"
 
+/* What a block of products keeps in registers: sums of TILE_X * TILE_Y pairs of vectors, as many as
+ * leave room for the numbers that are multiplied. */
 #if defined(__AVX512F__)
-#define VEC  16
-#define TILE 4 /* vectors of x against one w: TILE * SUMS sums must fit the registers */
+#define VEC    16
+#define TILE_X 4
+#define TILE_Y 4
 #elif defined(__AVX2__)
-#define VEC  8
-#define TILE 2
+#define VEC    8
+#define TILE_X 3
+#define TILE_Y 2
 #else
-#define VEC  4
-#define TILE 1
+#define VEC    4
+#define TILE_X 1
+#define TILE_Y 2
 #endif
 #define LANES KERNEL_LANES
 #define SUMS  (LANES / VEC)
@@ -29,10 +34,12 @@
 #define TEXT_(a)     #a
 #define TEXT(a)      TEXT_(a)
 #define TABLE        PASTE(kernel_, KERNEL_ISA)
+#define INLINE       static inline __attribute__((always_inline))
 
 typedef float vec __attribute__((vector_size(VEC * sizeof(float))));
+typedef float vec4 __attribute__((vector_size(4 * sizeof(float))));
 
-static inline vec load(const float *p)
+INLINE vec load(const float *p)
 {
 	vec v;
 
@@ -40,10 +47,13 @@ static inline vec load(const float *p)
 	return v;
 }
 
-typedef float vec4 __attribute__((vector_size(4 * sizeof(float))));
+INLINE void store(float *p, vec v)
+{
+	memcpy(p, &v, sizeof(v));
+}
 
 /* Halves added to halves until one is left: the fixed order that kernel.h promises. */
-static inline __attribute__((always_inline)) float add_lanes(const vec *sum)
+INLINE float add_lanes(const vec *sum)
 {
 	vec v[SUMS];
 	vec4 q[VEC / 4];
@@ -60,55 +70,79 @@ static inline __attribute__((always_inline)) float add_lanes(const vec *sum)
 	return (q[0][0] + q[0][2]) + (q[0][1] + q[0][3]);
 }
 
-/* tile dots of w with x, x + stride, ...: the one loop that all sums of products go through. */
-static inline __attribute__((always_inline)) void dot_tile(const float *w, const float *x,
-							   size_t stride, int tile, int n,
-							   float *out, size_t out_stride)
+/* x and y begin at the lanes to be added; nx and ny rows of each. */
+INLINE void add_products(const float *x, size_t ldx, int nx, const float *y, size_t ldy, int ny,
+			 vec (*sum)[TILE_Y][SUMS])
 {
-	vec sum[TILE][SUMS];
-	int i = 0;
-
-	for (int t = 0; t < tile; t++)
-		for (int k = 0; k < SUMS; k++)
-			sum[t][k] = (vec){ 0 };
-	for (; i + LANES <= n; i += LANES)
-		for (int k = 0; k < SUMS; k++) {
-			vec wk = load(w + i + k * VEC);
-			for (int t = 0; t < tile; t++)
-				sum[t][k] += wk * load(x + (size_t)t * stride + i + k * VEC);
-		}
-	if (i < n) { /* the rest, filled up with zeros, which add nothing */
-		float rest_w[LANES] = { 0 }, rest_x[LANES] = { 0 };
-		memcpy(rest_w, w + i, (size_t)(n - i) * sizeof(float));
-		for (int t = 0; t < tile; t++) {
-			memcpy(rest_x, x + (size_t)t * stride + i, (size_t)(n - i) * sizeof(float));
-			for (int k = 0; k < SUMS; k++)
-				sum[t][k] += load(rest_w + k * VEC) * load(rest_x + k * VEC);
+	for (int k = 0; k < SUMS; k++) {
+		vec v[TILE_Y];
+		for (int b = 0; b < ny; b++)
+			v[b] = load(y + (size_t)b * ldy + k * VEC);
+		for (int a = 0; a < nx; a++) {
+			vec u = load(x + (size_t)a * ldx + k * VEC);
+			for (int b = 0; b < ny; b++)
+				sum[a][b][k] += u * v[b];
 		}
 	}
-	for (int t = 0; t < tile; t++)
-		out[(size_t)t * out_stride] = add_lanes(sum[t]);
+}
+
+/* nx <= TILE_X rows of x with ny <= TILE_Y rows of y: the one loop that all sums of products go
+ * through. */
+INLINE void dot_tile(const float *x, size_t ldx, int nx, const float *y, size_t ldy, int ny, int n,
+		     float *out, size_t ldo)
+{
+	vec sum[TILE_X][TILE_Y][SUMS];
+	int i = 0;
+
+	for (int a = 0; a < nx; a++)
+		for (int b = 0; b < ny; b++)
+			for (int k = 0; k < SUMS; k++)
+				sum[a][b][k] = (vec){ 0 };
+	for (; i + LANES <= n; i += LANES)
+		add_products(x + i, ldx, nx, y + i, ldy, ny, sum);
+	if (i < n) { /* the rest, filled up with zeros, which add nothing */
+		float rest_x[TILE_X][LANES] = { 0 }, rest_y[TILE_Y][LANES] = { 0 };
+		for (int a = 0; a < nx; a++)
+			memcpy(rest_x[a], x + (size_t)a * ldx + i, (size_t)(n - i) * sizeof(float));
+		for (int b = 0; b < ny; b++)
+			memcpy(rest_y[b], y + (size_t)b * ldy + i, (size_t)(n - i) * sizeof(float));
+		add_products(rest_x[0], LANES, nx, rest_y[0], LANES, ny, sum);
+	}
+	for (int a = 0; a < nx; a++)
+		for (int b = 0; b < ny; b++)
+			out[(size_t)a * ldo + (size_t)b] = add_lanes(sum[a][b]);
+}
+
+/* All rows of x with ny <= TILE_Y rows of y, which stay in the nearest cache. */
+INLINE void dot_column(const float *x, size_t ldx, int nx, const float *y, size_t ldy, int ny,
+		       int n, float *out, size_t ldo)
+{
+	int a = 0;
+
+	for (; a + TILE_X <= nx; a += TILE_X)
+		dot_tile(x + (size_t)a * ldx, ldx, TILE_X, y, ldy, ny, n, out + (size_t)a * ldo,
+			 ldo);
+	for (; a < nx; a++)
+		dot_tile(x + (size_t)a * ldx, ldx, 1, y, ldy, ny, n, out + (size_t)a * ldo, ldo);
+}
+
+static void dot_block(const float *x, size_t ldx, int nx, const float *y, size_t ldy, int ny, int n,
+		      float *out, size_t ldo)
+{
+	int b = 0;
+
+	for (; b + TILE_Y <= ny; b += TILE_Y)
+		dot_column(x, ldx, nx, y + (size_t)b * ldy, ldy, TILE_Y, n, out + b, ldo);
+	for (; b < ny; b++)
+		dot_column(x, ldx, nx, y + (size_t)b * ldy, ldy, 1, n, out + b, ldo);
 }
 
 static float dot(const float *a, const float *b, int n)
 {
 	float out;
 
-	dot_tile(a, b, 0, 1, n, &out, 0);
+	dot_tile(a, 0, 1, b, 0, 1, n, &out, 0);
 	return out;
-}
-
-static void dots(const float *w, const float *x, size_t x_stride, int count, int n, float *out,
-		 size_t out_stride)
-{
-	int t = 0;
-
-	for (; t + TILE <= count; t += TILE)
-		dot_tile(w, x + (size_t)t * x_stride, x_stride, TILE, n,
-			 out + (size_t)t * out_stride, out_stride);
-	for (; t < count; t++)
-		dot_tile(w, x + (size_t)t * x_stride, x_stride, 1, n, out + (size_t)t * out_stride,
-			 out_stride);
 }
 
 static void axpy(float *restrict y, float a, const float *restrict x, int n)
@@ -117,36 +151,60 @@ static void axpy(float *restrict y, float a, const float *restrict x, int n)
 		y[i] += a * x[i];
 }
 
-static float dot_bf16(const float *a, const uint16_t *b, int n)
-{
-	vec sum[SUMS] = { 0 };
+#define MIX_X 4 /* rows of sums that a tile of mix_block() holds, MIX_V vectors of each */
+#define MIX_V (VEC == 16 ? 4 : 2)
 
-	for (int i = 0; i < n; i += LANES) {
-		int m = n - i < LANES ? n - i : LANES;
-		float fa[LANES] = { 0 }, fb[LANES] = { 0 };
-		if (m == LANES) {
-			memcpy(fa, a + i, sizeof(fa));
-			for (int j = 0; j < LANES; j++)
-				fb[j] = bf16_to_float(b[i + j]);
-		} else {
-			memcpy(fa, a + i, (size_t)m * sizeof(float));
-			for (int j = 0; j < m; j++)
-				fb[j] = bf16_to_float(b[i + j]);
-		}
-		for (int k = 0; k < SUMS; k++)
-			sum[k] += load(fa + k * VEC) * load(fb + k * VEC);
+INLINE void mix_tile(const float *p, size_t ldp, int np, const float *y, size_t ldy, int ny,
+		     int vectors, float *out, size_t ldo)
+{
+	vec sum[MIX_X][4];
+
+	for (int a = 0; a < np; a++)
+		for (int k = 0; k < vectors; k++)
+			sum[a][k] = load(out + (size_t)a * ldo + k * VEC);
+	for (int b = 0; b < ny; b++, y += ldy) {
+		vec v[4];
+		for (int k = 0; k < vectors; k++)
+			v[k] = load(y + k * VEC);
+		for (int a = 0; a < np; a++)
+			for (int k = 0; k < vectors; k++)
+				sum[a][k] += p[(size_t)a * ldp + (size_t)b] * v[k];
 	}
-	return add_lanes(sum);
+	for (int a = 0; a < np; a++)
+		for (int k = 0; k < vectors; k++)
+			store(out + (size_t)a * ldo + k * VEC, sum[a][k]);
 }
 
-static void axpy_bf16(float *restrict y, float a, const uint16_t *restrict x, int n)
+INLINE void mix_rows(const float *p, size_t ldp, int np, const float *y, size_t ldy, int ny,
+		     int vectors, float *out, size_t ldo)
 {
-	for (int i = 0; i < n; i++)
-		y[i] += a * bf16_to_float(x[i]);
+	int a = 0;
+
+	for (; a + MIX_X <= np; a += MIX_X)
+		mix_tile(p + (size_t)a * ldp, ldp, MIX_X, y, ldy, ny, vectors,
+			 out + (size_t)a * ldo, ldo);
+	for (; a < np; a++)
+		mix_tile(p + (size_t)a * ldp, ldp, 1, y, ldy, ny, vectors, out + (size_t)a * ldo,
+			 ldo);
+}
+
+static void mix_block(const float *p, size_t ldp, int np, const float *y, size_t ldy, int ny, int n,
+		      float *out, size_t ldo)
+{
+	int c = 0;
+
+	for (; c + MIX_V * VEC <= n; c += MIX_V * VEC)
+		mix_rows(p, ldp, np, y + c, ldy, ny, MIX_V, out + c, ldo);
+	for (; c + VEC <= n; c += VEC)
+		mix_rows(p, ldp, np, y + c, ldy, ny, 1, out + c, ldo);
+	for (int a = 0; c < n && a < np; a++)
+		for (int b = 0; b < ny; b++)
+			axpy(out + (size_t)a * ldo + c, p[(size_t)a * ldp + (size_t)b],
+			     y + (size_t)b * ldy + c, n - c);
 }
 
 /* half_to_float() without branches, so that a row of scales costs little. */
-static inline float scale_of(uint16_t h)
+INLINE float scale_of(uint16_t h)
 {
 	union {
 		uint32_t u;
@@ -162,16 +220,14 @@ static inline float scale_of(uint16_t h)
 
 /* One group of `rows` rows of a block, codes and scales being those of the first of them. Four
  * bytes of a row lie together, the next four WBLOCK * 4 further on. */
-static inline __attribute__((always_inline)) void group_q8(const uint8_t *codes, float scale, int g,
-							   float *restrict dst)
+INLINE void group_q8(const uint8_t *codes, float scale, int g, float *restrict dst)
 {
 	for (int i = 0; i < g; i += 4, codes += (size_t)WBLOCK * 4)
 		for (int j = 0; j < 4; j++)
 			dst[i + j] = scale * (float)(int8_t)codes[j];
 }
 
-static inline __attribute__((always_inline)) void group_q4(const uint8_t *codes, float scale, int g,
-							   float *restrict dst)
+INLINE void group_q4(const uint8_t *codes, float scale, int g, float *restrict dst)
 {
 	for (int i = 0; i < g; i += 8, codes += (size_t)WBLOCK * 4)
 		for (int j = 0; j < 4; j++) {
@@ -180,8 +236,8 @@ static inline __attribute__((always_inline)) void group_q4(const uint8_t *codes,
 		}
 }
 
-static inline __attribute__((always_inline)) void
-groups(enum wtype type, int g, const struct wmat *m, int row, int rows, float *dst, size_t ld)
+INLINE void groups(enum wtype type, int g, const struct wmat *m, int row, int rows, float *dst,
+		   size_t ld)
 {
 	size_t step = (size_t)WBLOCK * (size_t)g / (type == W_Q8 ? 1 : 2);
 	size_t n = (size_t)wfmt_groups(m->fmt, m->cols), block = (size_t)(row / WBLOCK);
@@ -236,6 +292,8 @@ static void dequant(const struct wmat *m, int row, int rows, float *dst, size_t 
 	}
 }
 
+#include "engine/kernel_exp.h"
+
 void PASTE(kernel_quantise_, KERNEL_ISA)(const float *x, size_t ldx, struct acts *a);
 void PASTE(kernel_multiply_, KERNEL_ISA)(const struct wmat *m, int block, const struct acts *a,
 					 float *y, size_t ldy);
@@ -247,10 +305,11 @@ const struct kernel_table TABLE = {
 	.isa = TEXT(KERNEL_ISA),
 	.dequant = dequant,
 	.dot = dot,
-	.dots = dots,
+	.dot_block = dot_block,
 	.axpy = axpy,
-	.dot_bf16 = dot_bf16,
-	.axpy_bf16 = axpy_bf16,
+	.mix_block = mix_block,
+	.swiglu = swiglu,
+	.softmax = softmax,
 	.quantise = PASTE(kernel_quantise_, KERNEL_ISA),
 	.absorb = PASTE(kernel_absorb_, KERNEL_ISA),
 	.multiply = PASTE(kernel_multiply_, KERNEL_ISA),

@@ -25,25 +25,25 @@ static size_t keys_bytes(const struct model_config *c, int ctx)
 	return ROUND_UP((size_t)ctx * (size_t)c->index_dim * sizeof(float));
 }
 
-size_t kvcache_bytes(const struct model_config *c, int ctx, enum kv_type type)
+size_t kvcache_bytes(const struct model_config *c, int layers, int ctx, enum kv_type type)
 {
-	size_t bytes = (size_t)c->layers * rows_bytes(c, ctx, type);
+	size_t bytes = (size_t)layers * rows_bytes(c, ctx, type);
 
-	for (int i = 0; i < c->layers; i++)
+	for (int i = 0; i < layers; i++)
 		bytes += c->full[i] ? keys_bytes(c, ctx) : 0;
 	return bytes;
 }
 
-int kvcache_init(struct kvcache *kv, const struct model_config *c, int ctx, enum kv_type type,
-		 char *why)
+int kvcache_init(struct kvcache *kv, const struct model_config *c, int layers, int ctx,
+		 enum kv_type type, char *why)
 {
 	memset(kv, 0, sizeof(*kv));
 	kv->type = type;
-	kv->layers = c->layers;
+	kv->layers = layers;
 	kv->ctx = ctx;
 	kv->width = config_kv_width(c);
 	kv->index_dim = c->index_dim;
-	kv->bytes = kvcache_bytes(c, ctx, type);
+	kv->bytes = kvcache_bytes(c, layers, ctx, type);
 	kv->base = mmap(NULL, kv->bytes, PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (kv->base == MAP_FAILED) {
@@ -51,7 +51,7 @@ int kvcache_init(struct kvcache *kv, const struct model_config *c, int ctx, enum
 		return fail(why, ENOMEM, "no memory for %zu bytes of key-value cache", kv->bytes);
 	}
 	char *at = kv->base;
-	for (int i = 0; i < c->layers; i++) {
+	for (int i = 0; i < layers; i++) {
 		kv->rows[i] = at;
 		at += rows_bytes(c, ctx, type);
 		if (c->full[i]) {
@@ -90,28 +90,86 @@ void kvcache_put(struct kvcache *kv, int layer, int position, const float *row)
 		to[i] = float_to_bf16(row[i]);
 }
 
-float kvcache_dot(const struct kvcache *kv, int layer, int position, const float *q)
+static size_t row_bytes(const struct kvcache *kv)
 {
-	if (kv->type == KV_F32)
-		return kernel()->dot(q, row_f32(kv, layer, position), kv->width);
-	return kernel()->dot_bf16(q, row_bf16(kv, layer, position), kv->width);
+	return (size_t)kv->width * (kv->type == KV_F32 ? sizeof(float) : sizeof(uint16_t));
 }
 
-void kvcache_axpy(const struct kvcache *kv, int layer, int position, float a, float *y, int n)
+static size_t key_bytes(const struct kvcache *kv)
 {
-	if (kv->type == KV_F32)
-		kernel()->axpy(y, a, row_f32(kv, layer, position), n);
-	else
-		kernel()->axpy_bf16(y, a, row_bf16(kv, layer, position), n);
+	return (size_t)kv->index_dim * sizeof(float);
 }
 
-const float *kvcache_floats(const struct kvcache *kv, int layer, int position, int from, int n,
-			    float *buf)
+size_t kvcache_position_bytes(const struct kvcache *kv, int layers)
 {
+	size_t bytes = 0;
+
+	for (int i = 0; i < layers; i++)
+		bytes += row_bytes(kv) + (kv->index_keys[i] ? key_bytes(kv) : 0);
+	return bytes;
+}
+
+void kvcache_copy_out(const struct kvcache *kv, int layers, int first, int n, void *to)
+{
+	size_t row = row_bytes(kv), key = key_bytes(kv), at = (size_t)first, count = (size_t)n;
+	char *p = to;
+
+	for (int i = 0; i < layers; i++) {
+		memcpy(p, (const char *)kv->rows[i] + at * row, count * row);
+		p += count * row;
+		if (!kv->index_keys[i])
+			continue;
+		memcpy(p, (const char *)kv->index_keys[i] + at * key, count * key);
+		p += count * key;
+	}
+}
+
+void kvcache_copy_in(struct kvcache *kv, int layers, int first, int n, int of, const void *from)
+{
+	size_t row = row_bytes(kv), key = key_bytes(kv), at = (size_t)first, count = (size_t)n;
+	const char *p = from;
+
+	for (int i = 0; i < layers; i++) {
+		memcpy((char *)kv->rows[i] + at * row, p, count * row);
+		p += (size_t)of * row;
+		if (!kv->index_keys[i])
+			continue;
+		memcpy((char *)kv->index_keys[i] + at * key, p, count * key);
+		p += (size_t)of * key;
+	}
+}
+
+const float *kvcache_rows(const struct kvcache *kv, int layer, const int32_t *set, int from, int n,
+			  float *buf)
+{
+	size_t width = (size_t)kv->width;
+
+	if (kv->type == KV_F32 && !set)
+		return row_f32(kv, layer, from);
+	for (int i = 0; i < n; i++) {
+		int position = set ? set[i] : from + i;
+		float *to = buf + (size_t)i * width;
+		if (kv->type == KV_F32) {
+			memcpy(to, row_f32(kv, layer, position), width * sizeof(float));
+			continue;
+		}
+		const uint16_t *row = row_bf16(kv, layer, position);
+		for (size_t c = 0; c < width; c++)
+			to[c] = bf16_to_float(row[c]);
+	}
+	return buf;
+}
+
+const float *kvcache_part(const struct kvcache *kv, int layer, int position, int n, int from,
+			  int count, float *buf, size_t *ld)
+{
+	*ld = (size_t)(kv->type == KV_F32 ? kv->width : count);
 	if (kv->type == KV_F32)
 		return row_f32(kv, layer, position) + from;
-	const uint16_t *row = row_bf16(kv, layer, position) + from;
-	for (int i = 0; i < n; i++)
-		buf[i] = bf16_to_float(row[i]);
+	for (int i = 0; i < n; i++) {
+		const uint16_t *row = row_bf16(kv, layer, position + i) + from;
+		for (int k = 0; k < count; k++)
+			buf[(size_t)i * *ld + (size_t)k] = bf16_to_float(row[k]);
+	}
 	return buf;
 }

@@ -227,6 +227,14 @@ struct memory_room machine_memory(void)
 	return machine_memory_at("");
 }
 
+uint64_t machine_own_memory(void)
+{
+	uint64_t kib = 0;
+
+	value_of("/proc/self/status", "RssAnon", &kib);
+	return kib * 1024;
+}
+
 double machine_cpu_quota_at(const char *root)
 {
 	struct cgroup *g = malloc(sizeof(*g));

@@ -20,7 +20,10 @@ struct memory_room {
  * Pages of files in a cgroup's usage count as free: they give way. UINT64_MAX if nothing limits. */
 struct memory_room machine_memory(void);
 
-/* The same two with another root than "" for /proc and /sys/fs/cgroup, for tests. RLIMIT_AS and the
+/* Bytes of memory that this process holds and that no file backs. */
+uint64_t machine_own_memory(void);
+
+/* machine_memory() and the quota with another root than "" for /proc and /sys/fs/cgroup, for tests. RLIMIT_AS and the
  * affinity are always this process's own. */
 struct memory_room machine_memory_at(const char *root);
 double machine_cpu_quota_at(const char *root); /* in processors; 0: none */

@@ -14,7 +14,6 @@
 #include "engine/jsonread.h"
 #include "engine/mount.h"
 
-#define MAX_TEXT    ((size_t)256 << 20)
 #define MAX_TENSORS 1000000
 
 static const char *const matrix_names[EXPERT_MATRICES] = { "gate", "up", "down" };
@@ -338,7 +337,7 @@ int modelfile_load(const char *dir, struct modelfile **out, char *why)
 	*out = NULL;
 	if (snprintf(path, sizeof(path), "%s/model.json", dir) >= (int)sizeof(path))
 		return fail(why, ENAMETOOLONG, "the name of the mount is too long");
-	int r = read_whole(path, MAX_TEXT, &text, &bytes);
+	int r = read_whole(path, MODEL_TEXT_MAX, &text, &bytes);
 	if (r == -ENOENT || r == -ENOTDIR)
 		return fail(why, ENOENT, "%s holds no model.json: is expertfs mounted there?", dir);
 	if (r)

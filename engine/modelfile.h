@@ -44,6 +44,9 @@
 /* 2: q8 and q4 are interleaved in blocks of rows (quant.h). 1 had them row after row. */
 #define MODEL_VERSION 2
 
+/* Bytes of a model.json at most. */
+#define MODEL_TEXT_MAX ((size_t)256 << 20)
+
 /* A matrix or vector within a file. A vector has rows = 1. */
 struct tensor {
 	char *name; /* NULL in an expert's layout */

@@ -10,40 +10,33 @@
 #include "engine/ffn.h"
 #include "engine/norm.h"
 
-/* The shared expert takes this many rows at a time, which bounds its activations. */
-#define SHARED_ROWS 64
-
-static int min_int(int a, int b)
+/* Of one expert. */
+static size_t bias_floats(const struct model_config *c)
 {
-	return a < b ? a : b;
+	return c->expert_biases ? 2 * (size_t)c->expert_width + (size_t)c->hidden : 0;
 }
 
 void moe_lay_out(struct moe_work *w, const struct model_config *c, int rows, struct arena *a)
 {
 	size_t n = (size_t)rows, hidden = (size_t)c->hidden, experts = (size_t)c->experts;
 	size_t entries = n * (size_t)c->topk;
-	size_t one = n * 2 * (size_t)c->expert_width;
-	size_t shared = (size_t)min_int(rows, SHARED_ROWS) * 2 * (size_t)c->shared_width;
 
-	/* Any one expert may be chosen by all rows; twice that lets a window hold many experts. */
 	w->rows = rows;
-	w->out_rows = 2 * rows > EXPERTS_OPEN ? 2 * rows : EXPERTS_OPEN;
 	w->x = arena_take(a, n * hidden, sizeof(float));
 	w->logits = arena_take(a, n * experts, sizeof(float));
 	w->score = arena_take(a, n * experts, sizeof(float));
 	w->choice = arena_take(a, entries, sizeof(*w->choice));
 	w->start = arena_take(a, experts + 1, sizeof(*w->start));
 	w->row = arena_take(a, entries, sizeof(*w->row));
-	w->weight = arena_take(a, entries, sizeof(*w->weight));
+	w->entry = arena_take(a, entries, sizeof(*w->entry));
 	w->ids = arena_take(a, experts, sizeof(*w->ids));
-	w->gathered = arena_take(a, n * hidden, sizeof(float));
-	w->ffn = arena_take(a, one > shared ? one : shared, sizeof(float));
-	w->out = arena_take(a, (size_t)w->out_rows * hidden, sizeof(float));
-	w->routed = arena_take(a, n * hidden, sizeof(float));
+	/* Any one expert may be chosen by all rows; small ones are computed together. */
+	ffn_lay_out(&w->ffn, rows > EXPERTS_BATCH ? rows : EXPERTS_BATCH, EXPERTS_BATCH, c->hidden,
+		    c->expert_width > c->shared_width ? c->expert_width : c->shared_width, a);
+	w->out = arena_take(a, entries * hidden, sizeof(float));
 	w->shared = arena_take(a, n * hidden, sizeof(float));
 	w->gates = arena_take(a, c->shared_gate ? n : 0, sizeof(float));
-	w->biases = arena_take(a, c->expert_biases ? 2 * (size_t)c->expert_width + hidden : 0,
-			       sizeof(float));
+	w->biases = arena_take(a, EXPERTS_BATCH * bias_floats(c), sizeof(float));
 }
 
 struct routing {
@@ -69,8 +62,7 @@ static void route(const struct compute *cp, const struct model_config *c,
 	struct routing r = { c, l->router_bias, w };
 
 	matmul(cp, &l->router, w->x, (size_t)c->hidden, m, w->logits, (size_t)c->experts);
-	for (size_t i = 0; l->logit_bias && i < (size_t)m * (size_t)c->experts; i++)
-		w->logits[i] += l->logit_bias[i % (size_t)c->experts];
+	router_add_bias(c, l->logit_bias, w->logits, m);
 	compute_run(cp, (double)m * c->experts * c->topk, m, route_row, &r);
 }
 
@@ -91,7 +83,7 @@ static int group_by_expert(const struct model_config *c, struct moe_work *w, int
 	for (size_t i = 0; i < entries; i++) { /* start[e] moves to the end of e's entries ... */
 		int32_t at = w->start[w->choice[i].expert]++;
 		w->row[at] = (int32_t)(i / (size_t)c->topk);
-		w->weight[at] = w->choice[i].weight;
+		w->entry[i] = at;
 	}
 	memmove(w->start + 1, w->start, (size_t)c->experts * sizeof(*w->start)); /* ... and back */
 	w->start[0] = 0;
@@ -116,140 +108,132 @@ static void run_shared(const struct compute *cp, const struct model_config *c,
 		       const struct layer_weights *l, struct moe_work *w, int m)
 {
 	const struct ffn_weights *f = &l->ffn;
+	const struct ffn_task t = {
+		.matrix = { &f->gate, &f->up, &f->down }, .x = w->x, .n = m, .y = w->shared
+	};
 
-	for (int i = 0; f->width && i < m; i += SHARED_ROWS)
-		ffn(cp, &f->gate, &f->up, &f->down, w->x + (size_t)i * (size_t)c->hidden,
-		    min_int(m - i, SHARED_ROWS), w->ffn, w->shared + (size_t)i * (size_t)c->hidden);
+	if (f->width)
+		ffn_run(cp, &t, 1, &w->ffn);
 	if (c->shared_gate)
 		gate_shared(cp, c, &l->shared_gate, w, m);
 }
 
-static int rows_of(const struct moe_work *w, int expert)
+static int rows_of(const struct moe_work *w, const struct expert *e)
 {
-	return w->start[expert + 1] - w->start[expert];
+	return w->start[e->id + 1] - w->start[e->id];
 }
 
-static void run_biased(const struct compute *cp, const struct model_config *c,
-		       const struct layer_weights *l, const struct expert *e, int n,
-		       struct moe_work *w, float *out)
+/* Those of one expert, as floats into `to` [2 * expert_width + hidden]. */
+static struct ffn_biases biases_of(const struct model_config *c, const struct layer_weights *l,
+				   int expert, float *to)
 {
-	float *gate = w->biases, *up = gate + c->expert_width, *down = up + c->expert_width;
-	const struct ffn_biases b = { gate, up, down, c->act_limit };
+	float *up = to + c->expert_width, *down = up + c->expert_width;
 
-	kernel()->dequant(&l->gate_bias, e->id, 1, gate, 0);
-	kernel()->dequant(&l->up_bias, e->id, 1, up, 0);
-	kernel()->dequant(&l->down_bias, e->id, 1, down, 0);
-	ffn_biased(cp, &e->gate, &e->up, &e->down, &b, w->gathered, n, w->ffn, out);
+	kernel()->dequant(&l->gate_bias, expert, 1, to, 0);
+	kernel()->dequant(&l->up_bias, expert, 1, up, 0);
+	kernel()->dequant(&l->down_bias, expert, 1, down, 0);
+	return (struct ffn_biases){ to, up, down, c->act_limit };
 }
 
-static void run_expert(const struct compute *cp, const struct model_config *c,
-		       const struct layer_weights *l, const struct expert *e, struct moe_work *w,
-		       float *out)
+/* Into each expert's own rows of w->out. */
+static void run_batch(const struct compute *cp, const struct model_config *c,
+		      const struct layer_weights *l, struct expert *const *e, int n,
+		      struct moe_work *w)
 {
-	const int32_t *row = w->row + w->start[e->id];
-	size_t hidden = (size_t)c->hidden;
-	int n = rows_of(w, e->id);
-
-	for (int i = 0; i < n; i++)
-		memcpy(w->gathered + (size_t)i * hidden, w->x + (size_t)row[i] * hidden,
-		       hidden * sizeof(float));
-	if (c->act == ACT_CLAMPED)
-		run_biased(cp, c, l, e, n, w, out);
-	else
-		ffn(cp, &e->gate, &e->up, &e->down, w->gathered, n, w->ffn, out);
-}
-
-/* What one expert gave, to be added to the rows that chose it. */
-struct addition {
-	int hidden;
-	const int32_t *row;
-	const float *weight, *out;
-	float *to;
-};
-
-static void add_row(void *arg, int i, int thread)
-{
-	const struct addition *a = arg;
-
-	(void)thread;
-	kernel()->axpy(a->to + (size_t)a->row[i] * (size_t)a->hidden, a->weight[i],
-		       a->out + (size_t)i * (size_t)a->hidden, a->hidden);
-}
-
-/* Adds what one window gave, expert by expert in ascending order. Rows of one expert are different
- * ones, so they may be added side by side. */
-static void add_window(const struct compute *cp, const struct model_config *c, struct moe_work *w,
-		       const int32_t *ids, int n)
-{
-	const float *out = w->out;
+	struct ffn_task task[EXPERTS_BATCH];
+	struct ffn_biases biases[EXPERTS_BATCH];
 
 	for (int i = 0; i < n; i++) {
-		int first = w->start[ids[i]], rows = rows_of(w, ids[i]);
-		struct addition a = { c->hidden, w->row + first, w->weight + first, out,
-				      w->routed };
-		compute_run(cp, (double)rows * c->hidden, rows, add_row, &a);
-		out += (size_t)rows * (size_t)c->hidden;
+		int first = w->start[e[i]->id];
+		task[i] = (struct ffn_task){ .matrix = { &e[i]->gate, &e[i]->up, &e[i]->down },
+					     .x = w->x,
+					     .row = w->row + first,
+					     .n = rows_of(w, e[i]),
+					     .y = w->out + (size_t)first * (size_t)c->hidden };
+		if (!c->expert_biases)
+			continue;
+		biases[i] = biases_of(c, l, e[i]->id, w->biases + (size_t)i * bias_floats(c));
+		task[i].biases = &biases[i];
 	}
+	ffn_run(cp, task, n, &w->ffn);
 }
 
-/* How many of the n experts make the next window: as many as may be open, if their rows fit. */
-static int window_size(const struct moe_work *w, const int32_t *ids, int n)
+/* The n experts asked for in any order: as they arrive, those that are there together. */
+static int run_experts(const struct compute *cp, const struct model_config *c,
+		       const struct layer_weights *l, struct experts *experts, struct moe_work *w,
+		       int n, char *why)
 {
-	int rows = 0, count = 0;
+	struct expert *batch[EXPERTS_BATCH], *next = NULL;
 
-	while (count < n && count < EXPERTS_OPEN && rows + rows_of(w, ids[count]) <= w->out_rows)
-		rows += rows_of(w, ids[count++]);
-	return count;
-}
-
-static float *place_in_window(const struct moe_work *w, const struct model_config *c,
-			      const int32_t *ids, int id)
-{
-	size_t rows = 0;
-
-	for (; *ids != id; ids++)
-		rows += (size_t)rows_of(w, *ids);
-	return w->out + rows * (size_t)c->hidden;
-}
-
-/* The experts ids[from .. to) of those asked for. */
-static int run_window(const struct compute *cp, const struct model_config *c,
-		      const struct layer_weights *l, struct experts *experts, struct moe_work *w,
-		      int from, int to, char *why)
-{
-	for (int i = from; i < to; i++) {
-		struct expert *e;
-		int r = experts_next(experts, to, &e, why);
+	for (int done = 0, count; done < n; done += count) {
+		int rows = 0, r = 0;
+		profile_enter(w->profile, PART_WAIT);
+		if (!next)
+			r = experts_next(experts, &next, why);
 		if (r)
 			return r;
-		run_expert(cp, c, l, e, w, place_in_window(w, c, w->ids + from, e->id));
-		experts_done(experts, e);
+		for (count = 0;
+		     next && count < EXPERTS_BATCH && rows + rows_of(w, next) <= w->ffn.rows;) {
+			rows += rows_of(w, next);
+			batch[count++] = next;
+			next = done + count < n ? experts_another(experts) : NULL;
+		}
+		profile_enter(w->profile, PART_EXPERTS);
+		if (experts_all_here(experts)) /* the drive would be idle from now on */
+			lookahead_send(w->lookahead);
+		run_batch(cp, c, l, batch, count, w);
+		for (int i = 0; i < count; i++)
+			experts_done(experts, batch[i]);
+		progress_report(w->progress, "prompt", w->done + w->share * (done + count) / n,
+				w->total);
 	}
-	add_window(cp, c, w, w->ids + from, to - from);
 	return 0;
+}
+
+struct sum {
+	const struct compute *compute;
+	const struct model_config *config;
+	const struct moe_work *work;
+	bool shared;
+	float *h;
+};
+
+/* The experts of a row in ascending order, which is that of its choices; the shared one last. */
+static void add_row(void *arg, int i, int thread)
+{
+	const struct sum *s = arg;
+	const struct moe_work *w = s->work;
+	size_t row = (size_t)i, hidden = (size_t)s->config->hidden, topk = (size_t)s->config->topk;
+	float *routed = compute_rows(s->compute, thread), *h = s->h + row * hidden;
+
+	memset(routed, 0, hidden * sizeof(float));
+	for (size_t k = row * topk; k < (row + 1) * topk; k++)
+		kernel()->axpy(routed, w->choice[k].weight, w->out + (size_t)w->entry[k] * hidden,
+			       s->config->hidden);
+	for (size_t k = 0; k < hidden; k++)
+		h[k] += s->shared ? routed[k] + w->shared[row * hidden + k] : routed[k];
 }
 
 int moe(const struct compute *cp, const struct model_config *c, const struct layer_weights *l,
 	int layer, struct experts *experts, struct moe_work *w, float *h, int m, char *why)
 {
-	size_t hidden = (size_t)c->hidden, all = (size_t)m * hidden;
+	struct sum sum = { cp, c, w, l->ffn.width != 0, h };
+	size_t hidden = (size_t)c->hidden;
 
+	profile_enter(w->profile, PART_ROUTER);
 	for (int i = 0; i < m; i++)
 		rms_norm(w->x + (size_t)i * hidden, h + (size_t)i * hidden, l->ffn_norm, c->hidden,
 			 c->norm_eps);
 	route(cp, c, l, w, m);
 	int chosen = group_by_expert(c, w, m);
 	experts_ask(experts, layer, w->ids, chosen);
+	/* While the first ones come. */
+	if (layer + 1 < c->layers && c->sparse[layer + 1])
+		lookahead_guess(w->lookahead, cp, l + 1, layer + 1, h, m);
+	profile_enter(w->profile, PART_EXPERTS);
 	run_shared(cp, c, l, w, m);
-	memset(w->routed, 0, all * sizeof(float));
-	for (int from = 0; from < chosen;) {
-		int to = from + window_size(w, w->ids + from, chosen - from);
-		int r = run_window(cp, c, l, experts, w, from, to, why);
-		if (r)
-			return r;
-		from = to;
-	}
-	for (size_t i = 0; i < all; i++)
-		h[i] += l->ffn.width ? w->routed[i] + w->shared[i] : w->routed[i];
-	return 0;
+	int r = run_experts(cp, c, l, experts, w, chosen, why);
+	if (!r)
+		compute_run(cp, (double)m * c->hidden * c->topk, m, add_row, &sum);
+	return r;
 }

@@ -91,6 +91,81 @@ int read_whole(const char *path, size_t max, char **data, size_t *bytes)
 	return r;
 }
 
+static int count(const struct json_in *in, const char *key, int64_t *out, char *why)
+{
+	return in_int(in, key, 0, INT64_MAX, -1, out, why);
+}
+
+/* The member's object; one without members if it is not there, as in older daemons. */
+static struct json_in member(const struct json_in *in, const char *key)
+{
+	return (struct json_in){ in_at(in, key), in->where };
+}
+
+/* What is not known of one drive is not known of all. */
+static int sum_speed(const struct json_in *in, double *out, char *why)
+{
+	const json_t *drives = in_at(in, "drives"), *one;
+	size_t i;
+
+	*out = 0;
+	json_array_foreach(drives, i, one)
+	{
+		struct json_in d = { one, in->where };
+		double speed;
+		int r = in_number(&d, "speed", 0, 1e15, 0, &speed, why);
+		if (r)
+			return r;
+		if (speed == 0) {
+			*out = 0;
+			return 0;
+		}
+		*out += speed;
+	}
+	return 0;
+}
+
+/* What the daemon's hot store has yet to grow by. */
+static int read_memory(const struct json_in *in, struct mount_stats *out, char *why)
+{
+	int64_t budget = 0, used = 0;
+	int r = in_int(in, "budget", 0, INT64_MAX, 0, &budget, why);
+
+	if (!r)
+		r = in_int(in, "used", 0, INT64_MAX, 0, &used, why);
+	out->memory_to_come = budget > used ? (uint64_t)(budget - used) : 0;
+	return r;
+}
+
+static int read_counts(const struct json_in *in, struct mount_stats *out, char *why)
+{
+	const struct json_in memory = member(in, "memory"), prefetch = member(in, "prefetch"),
+			     experts = member(in, "experts");
+	int r = count(in, "hits", &out->hits, why);
+
+	if (!r)
+		r = count(in, "misses", &out->misses, why);
+	if (!r)
+		r = count(in, "bytes_read", &out->bytes_read, why);
+	if (!r)
+		r = count(&experts, "total", &out->experts, why);
+	if (!r)
+		r = count(&memory, "slots", &out->slots, why);
+	if (!r)
+		r = read_memory(&memory, out, why);
+	if (!r)
+		r = count(&memory, "hot_store", &out->hot_store, why);
+	if (!r)
+		r = count(&memory, "capacity", &out->capacity, why);
+	if (!r)
+		r = count(&prefetch, "loaded", &out->prefetch_loaded, why);
+	if (!r)
+		r = count(&prefetch, "used", &out->prefetch_used, why);
+	if (!r)
+		r = count(&prefetch, "wasted", &out->prefetch_wasted, why);
+	return r ? r : sum_speed(in, &out->drive_speed, why);
+}
+
 static int parse_stats(const char *text, size_t bytes, const char *path, struct mount_stats *out,
 		       char *why)
 {
@@ -103,9 +178,7 @@ static int parse_stats(const char *text, size_t bytes, const char *path, struct 
 		return fail(why, EINVAL, "%s is not JSON: line %d: %s", path, err.line, err.text);
 	int r = in_text(&in, "mode", NULL, &mode, why);
 	if (!r)
-		r = in_int(&in, "hits", 0, INT64_MAX, -1, &out->hits, why);
-	if (!r)
-		r = in_int(&in, "misses", 0, INT64_MAX, -1, &out->misses, why);
+		r = read_counts(&in, out, why);
 	if (!r && strcmp(mode, mode_names[SERVE_PASSTHROUGH]) == 0)
 		out->mode = SERVE_PASSTHROUGH;
 	else if (!r && strcmp(mode, mode_names[SERVE_DIRECT]) == 0)
@@ -122,7 +195,17 @@ int mount_stats(const char *dir, struct mount_stats *out, char *why)
 	char path[4096], *text = NULL;
 	size_t bytes = 0;
 
-	*out = (struct mount_stats){ .mode = SERVE_PLAIN, .hits = -1, .misses = -1 };
+	*out = (struct mount_stats){ .mode = SERVE_PLAIN,
+				     .hits = -1,
+				     .misses = -1,
+				     .experts = -1,
+				     .slots = -1,
+				     .hot_store = -1,
+				     .capacity = -1,
+				     .bytes_read = -1,
+				     .prefetch_loaded = -1,
+				     .prefetch_used = -1,
+				     .prefetch_wasted = -1 };
 	if (snprintf(path, sizeof(path), "%s/.expertfs/stats.json", dir) >= (int)sizeof(path))
 		return fail(why, ENAMETOOLONG, "the name of the mount is too long");
 	int r = read_whole(path, 1 << 24, &text, &bytes);

@@ -16,9 +16,17 @@ enum serve_mode {
 	SERVE_DIRECT       /* the daemon answers reads; files cannot be mapped */
 };
 
+/* Counts are since the daemon started; -1: nobody counts. */
 struct mount_stats {
 	enum serve_mode mode;
-	int64_t hits, misses; /* since the daemon started; -1 if nobody counts */
+	int64_t hits, misses;
+	uint64_t memory_to_come;     /* bytes of its budget that the daemon has not yet taken */
+	int64_t experts;             /* in the store */
+	int64_t slots;               /* experts of mean size that its memory holds */
+	int64_t hot_store, capacity; /* bytes for experts; how many it may use at the moment */
+	int64_t bytes_read;          /* from drives */
+	int64_t prefetch_loaded, prefetch_used, prefetch_wasted;
+	double drive_speed; /* bytes a second, all drives together; 0: not known */
 };
 
 /* Reads DIR/.expertfs/stats.json; if there is none, the mode is SERVE_PLAIN. */

@@ -33,8 +33,7 @@ void layer_norm(float *y, const float *x, const float *w, const float *b, int n,
 
 void swiglu(float *gate, const float *up, int n)
 {
-	for (int i = 0; i < n; i++)
-		gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
+	kernel()->swiglu(gate, up, n);
 }
 
 void swiglu_clamped(float *gate, const float *up, int n, float limit)
@@ -48,21 +47,5 @@ void swiglu_clamped(float *gate, const float *up, int n, float limit)
 
 void softmax(float *x, int n)
 {
-	softmax_sink(x, n, -INFINITY);
-}
-
-void softmax_sink(float *x, int n, float sink)
-{
-	float max = sink;
-	double sum = 0; /* a million keys would lose digits in a float */
-
-	for (int i = 0; i < n; i++)
-		max = x[i] > max ? x[i] : max;
-	for (int i = 0; i < n; i++) {
-		x[i] = expf(x[i] - max);
-		sum += x[i];
-	}
-	sum += expf(sink - max);
-	for (int i = 0; i < n; i++)
-		x[i] = (float)(x[i] / sum);
+	kernel()->softmax(x, n);
 }

@@ -23,7 +23,12 @@ const char common_help[] =
 	"  --kv f32|bf16   how the key-value cache is kept (default f32)\n"
 	"  --activations 8|32  bits of what is multiplied with weights of 4 and 8 bits (default 8; "
 	"32 is slower)\n"
-	"  --chunk N       tokens of a prompt that go through a layer together (default 1024)\n";
+	"  --lookahead auto|on|off  tell the daemon early which experts the next layer will want "
+	"(default auto:\n"
+	"                  while tokens come faster with it)\n"
+	"  --chunk N       tokens of a prompt that go through a layer together (default: what "
+	"memory allows)\n"
+	"  --memory SIZE   memory the program may take (12G): chunk and context are chosen by it\n";
 
 static void say(const char *fmt, va_list ap, const char *more)
 {
@@ -92,6 +97,44 @@ int option_number(const char *name, const char *text, double lo, double hi, doub
 	return 0;
 }
 
+int option_size(const char *name, const char *text, uint64_t *out)
+{
+	static const char units[] = "kmgt";
+	char number[32], *end;
+	size_t n = strspn(text, "0123456789.");
+	const char *suffix = text + n, *unit;
+	double v = 0;
+
+	number[0] = 0;
+	if (n < sizeof(number)) {
+		memcpy(number, text, n);
+		number[n] = 0;
+	}
+	v = strtod(number, &end);
+	if (*end || end == number)
+		v = 0;
+	if (*suffix && (unit = strchr(units, tolower((unsigned char)*suffix)))) {
+		v *= (double)((uint64_t)1 << (10 * (unit - units + 1)));
+		suffix++;
+		suffix += *suffix == 'i' && suffix[1];
+	}
+	suffix += *suffix == 'B' || *suffix == 'b';
+	if (*suffix || !(v >= 1 && v < 0x1p63))
+		return say_usage("%s takes a size like 12G or 512M, not \"%s\"", name, text);
+	*out = (uint64_t)v;
+	return 0;
+}
+
+static int parse_lookahead(const char *text, enum lookahead_mode *mode)
+{
+	for (int m = LOOKAHEAD_AUTO; m <= LOOKAHEAD_OFF; m++)
+		if (strcmp(text, lookahead_mode_name((enum lookahead_mode)m)) == 0) {
+			*mode = (enum lookahead_mode)m;
+			return 0;
+		}
+	return say_usage("--lookahead takes auto, on or off, not \"%s\"", text);
+}
+
 static int common(struct common_options *o, int code, const char *text)
 {
 	int64_t n = 0;
@@ -110,11 +153,15 @@ static int common(struct common_options *o, int code, const char *text)
 		r = option_int("--chunk", text, 1, 1 << 20, &n);
 		o->chunk = (int)n;
 		return r;
+	case OPT_MEMORY:
+		return option_size("--memory", text, &o->memory);
 	case OPT_ACTIVATIONS:
 		o->float_activations = strcmp(text, "32") == 0;
 		if (!o->float_activations && strcmp(text, "8") != 0)
 			return say_usage("--activations takes 8 or 32, not \"%s\"", text);
 		return 0;
+	case OPT_LOOKAHEAD:
+		return parse_lookahead(text, &o->lookahead);
 	default:
 		o->kv = strcmp(text, "bf16") == 0 ? KV_BF16 : KV_F32;
 		if (strcmp(text, "f32") != 0 && strcmp(text, "bf16") != 0)
@@ -125,7 +172,7 @@ static int common(struct common_options *o, int code, const char *text)
 
 bool option_common(struct common_options *o, int code, const char *text, int *status)
 {
-	if (code < OPT_THREADS || code > OPT_CHUNK)
+	if (code < OPT_THREADS || code > OPT_MEMORY)
 		return false;
 	*status = common(o, code, text);
 	return true;

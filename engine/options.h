@@ -28,14 +28,31 @@ _Noreturn void print_help(const char *help, const char *more);
 int option_int(const char *name, const char *text, int64_t lo, int64_t hi, int64_t *out);
 int option_number(const char *name, const char *text, double lo, double hi, double *out);
 
-/* --threads, --ctx, --kv, --activations, --chunk. ctx is 0 if it was not given. */
+/* "12G", "512M", "1.5g", "4096": binary units, as expertfs takes them. At least 1. */
+int option_size(const char *name, const char *text, uint64_t *out);
+
+/* --threads, --ctx, --kv, --activations, --lookahead, --chunk, --memory. 0: not given. */
 struct common_options {
 	int threads, ctx, chunk;
+	uint64_t memory;
 	enum kv_type kv;
 	bool float_activations;
+	int draft; /* engine_options.draft; no option of its own here */
+	enum lookahead_mode lookahead;
+	bool profile; /* an option of run */
 };
 
-enum { OPT_HELP = 999, OPT_THREADS, OPT_CTX, OPT_KV, OPT_ACTIVATIONS, OPT_CHUNK, OPT_OWN };
+enum {
+	OPT_HELP = 999,
+	OPT_THREADS,
+	OPT_CTX,
+	OPT_KV,
+	OPT_ACTIVATIONS,
+	OPT_LOOKAHEAD,
+	OPT_CHUNK,
+	OPT_MEMORY,
+	OPT_OWN
+};
 
 /* For a table of struct option. */
 #define COMMON_OPTIONS                                                                             \
@@ -44,8 +61,10 @@ enum { OPT_HELP = 999, OPT_THREADS, OPT_CTX, OPT_KV, OPT_ACTIVATIONS, OPT_CHUNK,
 		{ "ctx", required_argument, NULL, OPT_CTX },                                       \
 		{ "kv", required_argument, NULL, OPT_KV },                                         \
 		{ "activations", required_argument, NULL, OPT_ACTIVATIONS },                       \
+		{ "lookahead", required_argument, NULL, OPT_LOOKAHEAD },                           \
+		{ "chunk", required_argument, NULL, OPT_CHUNK },                                   \
 	{                                                                                          \
-		"chunk", required_argument, NULL, OPT_CHUNK                                        \
+		"memory", required_argument, NULL, OPT_MEMORY                                      \
 	}
 
 /* For the --help of a subcommand. */

@@ -7,13 +7,17 @@
 
 #include "engine/client.h"
 #include "engine/generate.h"
+#include "engine/report_profile.h"
 
 struct run_report {
 	const struct generation *g;
 	const struct engine_stats *stats;
 	enum serve_mode mode;
 	int64_t hits, misses; /* of the daemon during the run; -1: unknown */
-	bool seeded;          /* a seed was in use */
+	bool can_draft;       /* the model has an MTP layer */
+	struct guess_counts guess;
+	const struct profile_report *profile; /* NULL: none was asked for */
+	bool seeded;                          /* a seed was in use */
 	uint64_t seed;
 	const char *text; /* without end token and special tokens; any bytes */
 	size_t text_bytes;

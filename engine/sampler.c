@@ -98,7 +98,7 @@ void sampler_free(struct sampler *s)
 	free(s);
 }
 
-static int most_likely(const struct sampler *s, const float *logits)
+int sampler_likeliest(const struct sampler *s, const float *logits)
 {
 	int best = -1;
 
@@ -170,7 +170,7 @@ static int keep_top_p(struct sampler *s, float largest, int n, double *sum)
 
 int sampler_pick(struct sampler *s, const float *logits)
 {
-	int best = most_likely(s, logits), n = s->allowed_count;
+	int best = sampler_likeliest(s, logits), n = s->allowed_count;
 
 	if (s->o.temperature <= 0)
 		return best;

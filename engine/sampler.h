@@ -34,6 +34,9 @@ int sampler_new(const struct sampler_options *o, const bool *allowed, int vocab,
 		struct sampler **out, char *why);
 void sampler_free(struct sampler *s); /* NULL is fine */
 
+/* The token that a temperature of 0 takes; draws nothing. */
+int sampler_likeliest(const struct sampler *s, const float *logits);
+
 /* logits [vocab], all finite. Of equal ones the lowest id counts as the likelier. */
 int sampler_pick(struct sampler *s, const float *logits);
 

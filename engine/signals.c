@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The end of a program whose mapped file went away.
+ * The end of a program whose mapped file went away, or that is told to end.
  */
 #include "engine/signals.h"
 
@@ -30,4 +30,32 @@ void signals_catch_sigbus(const char *mount)
 		 mount);
 	sigemptyset(&act.sa_mask);
 	sigaction(SIGBUS, &act, NULL);
+}
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int sig)
+{
+	interrupted = sig;
+}
+
+void signals_remember_interrupt(void)
+{
+	/* Back to the default after the first; no call of the system is to fail for it. */
+	struct sigaction act = { .sa_handler = on_interrupt,
+				 .sa_flags = SA_RESETHAND | SA_RESTART };
+	const int which[] = { SIGINT, SIGTERM };
+
+	sigemptyset(&act.sa_mask);
+	for (int i = 0; i < 2; i++) {
+		struct sigaction old;
+		/* Who started us may have them ignored: so be it. */
+		if (sigaction(which[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+			sigaction(which[i], &act, NULL);
+	}
+}
+
+int signals_interrupted(void)
+{
+	return interrupted;
 }

@@ -157,7 +157,44 @@ static void bind_layer(struct binder *b, const struct model_config *c, struct la
 	bind_router(b, c, l);
 }
 
-int weights_bind(struct weights *w, const struct dense *d, char *why)
+#define MTP_JOIN "eh_proj.weight"
+
+static bool has_tensor(const struct modelfile *m, int layer, const char *name)
+{
+	const struct binder b = { .layer = layer };
+	char buf[128];
+
+	return modelfile_tensor(m, full_name(&b, name, buf, sizeof(buf))) != NULL;
+}
+
+bool weights_have_mtp(const struct modelfile *m)
+{
+	const struct model_config *c = &m->config;
+
+	return c->extra_layers && m->layer_layout[c->layers] && has_tensor(m, c->layers, MTP_JOIN);
+}
+
+/* Some checkpoints give it an embedding and a head of its own. */
+static void bind_mtp(struct binder *b, const struct weights *w, struct mtp_weights *t)
+{
+	const struct modelfile *m = b->dense->file;
+	const struct model_config *c = &m->config;
+
+	b->layer = c->layers;
+	bind_layer(b, c, &t->layer);
+	vector(b, "enorm.weight", c->hidden, &t->embed_norm);
+	vector(b, "hnorm.weight", c->hidden, &t->hidden_norm);
+	matrix(b, MTP_JOIN, c->hidden, 2 * c->hidden, &t->join);
+	vector(b, "shared_head.norm.weight", c->hidden, &t->norm);
+	t->embed = w->embed;
+	t->head = w->head;
+	if (has_tensor(m, b->layer, "embed_tokens.weight"))
+		matrix(b, "embed_tokens.weight", c->vocab, c->hidden, &t->embed);
+	if (has_tensor(m, b->layer, "shared_head.head.weight"))
+		matrix(b, "shared_head.head.weight", c->vocab, c->hidden, &t->head);
+}
+
+int weights_bind(struct weights *w, const struct dense *d, bool mtp, char *why)
 {
 	const struct model_config *c = &d->file->config;
 	struct binder b = { d, -1, 0, why };
@@ -174,6 +211,8 @@ int weights_bind(struct weights *w, const struct dense *d, char *why)
 		matrix(&b, "lm_head.weight", c->vocab, c->hidden, &w->head);
 	for (b.layer = 0; b.layer < c->layers && !b.err; b.layer++)
 		bind_layer(&b, c, &w->layer[b.layer]);
+	if (mtp)
+		bind_mtp(&b, w, &w->mtp);
 	if (b.err)
 		weights_free(w);
 	return b.err;
@@ -187,8 +226,10 @@ void weights_free(struct weights *w)
 
 int weights_max_cols(const struct model_config *c)
 {
-	const int cols[] = { c->hidden,      c->q_lora,       c->kv_lora,     c->heads * c->v_dim,
-			     c->dense_width, c->expert_width, c->shared_width };
+	const int cols[] = { c->hidden,       c->q_lora,
+			     c->kv_lora,      c->heads * c->v_dim,
+			     c->dense_width,  c->expert_width,
+			     c->shared_width, c->extra_layers ? 2 * c->hidden : 0 };
 	int max = 0;
 
 	for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)

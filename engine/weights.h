@@ -42,15 +42,27 @@ struct layer_weights {
 	struct wmat gate_bias, up_bias, down_bias;
 };
 
+/* The first layer behind the last one (mtp.h). */
+struct mtp_weights {
+	struct wmat embed, head; /* its own, or else the model's */
+	struct wmat join;        /* eh_proj */
+	const float *embed_norm, *hidden_norm, *norm;
+	struct layer_weights layer;
+};
+
 struct weights {
 	struct wmat embed, head;
 	const float *norm;
 	struct layer_weights *layer; /* [config.layers] */
+	struct mtp_weights mtp;      /* of zeros if it was not asked for */
 };
 
-/* 0, or negative errno with a sentence that names the tensor that is missing or of another shape.
- */
-int weights_bind(struct weights *w, const struct dense *d, char *why);
+/* Whether a store holds an MTP layer. Its configuration may promise one that it has not. */
+bool weights_have_mtp(const struct modelfile *m);
+
+/* mtp: bind the MTP layer as well, which is there. 0, or negative errno with a sentence that names
+ * the tensor that is missing or of another shape. */
+int weights_bind(struct weights *w, const struct dense *d, bool mtp, char *why);
 void weights_free(struct weights *w); /* a zeroed one is fine */
 
 /* Columns of the widest matrix, experts included: what struct compute needs. */

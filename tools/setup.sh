@@ -10,8 +10,8 @@ build='gcc libc6-dev make pkg-config libfuse3-dev fuse3 liburing-dev libsqlite3-
 libpcre2-dev libxxhash-dev libutf8proc-dev libncurses-dev'
 # valgrind is for the leak run of the tests.
 testing='libcmocka-dev python3 valgrind'
-# Baseline, loop devices.
-[ "${1:-}" != bench ] || testing="$testing fio e2fsprogs mount"
+# Baselines, loop devices.
+[ "${1:-}" != bench ] || testing="$testing fio e2fsprogs mount debootstrap"
 # libgomp comes with gcc; clang has its own OpenMP.
 case ${CC:-gcc} in
 *clang*) build="$build clang libomp-dev" ;;

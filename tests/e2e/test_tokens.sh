@@ -22,7 +22,7 @@ run()
 {
 	local dir=$1 out=$2
 	shift 2
-	coli-engine run "$dir" -p "$PROMPT" -n $N --json --logits "$@" >"$out" 2>"$WORK/stderr"
+	coli-engine run "$dir" -p "$PROMPT" -n $N --draft 2 --json --logits "$@" >"$out" 2>"$WORK/stderr"
 }
 
 # same OUT MODE: ids, text and every bit of the logits as on the plain folder; and the mode that was.

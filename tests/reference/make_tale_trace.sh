@@ -16,7 +16,7 @@ trap 'umount "$work/mnt" 2>/dev/null || true; rm -rf "$work"' EXIT
 
 go_on()
 {
-	coli-engine run "$work/mnt" -q "$@" --temp 0.8 --top-p 0.9 >/dev/null
+	coli-engine run "$work/mnt" -q "$@" --draft off --temp 0.8 --top-p 0.9 >/dev/null
 }
 
 mkdir "$work/mnt"

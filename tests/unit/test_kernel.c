@@ -125,27 +125,35 @@ static void dot_is_right(void **state)
 		}
 }
 
-static void dots_give_the_bits_of_dot(void **state)
+#define BLOCK 9 /* more rows than any table's tiles take, and no multiple of them */
+
+static void blocks_give_the_bits_of_dot(void **state)
 {
-	float w[MOST], x[9 * (MOST + 3)], out[9 * 2];
+	static float x[BLOCK * (MOST + 3)], y[BLOCK * (MOST + 5)], out[BLOCK * (BLOCK + 1)];
 
 	(void)state;
 	for (const struct kernel_table *const *k = kernel_tables(); *k; k++)
 		for (size_t s = 0; s < SIZES; s++)
-			for (int count = 0; count <= 9; count++) {
-				size_t stride = (size_t)sizes[s] + 3;
-				fill(w, sizes[s]);
-				fill(x, 9 * (sizes[s] + 3));
-				for (int i = 0; i < 18; i++)
-					out[i] = 42;
-				(*k)->dots(w, x, stride, count, sizes[s], out, 2);
-				for (int t = 0; t < 9; t++) {
-					float want = (*k)->dot(w, x + (size_t)t * stride, sizes[s]);
-					assert_true(t < count ? same_bits(&want, &out[2 * t], 1)
-							      : out[2 * t] == 42);
-					assert_true(out[2 * t + 1] == 42);
+			for (int nx = 0; nx <= BLOCK; nx++)
+				for (int ny = 0; ny <= BLOCK; ny++) {
+					size_t ldx = (size_t)sizes[s] + 3,
+					       ldy = (size_t)sizes[s] + 5;
+					fill(x, BLOCK * (int)ldx);
+					fill(y, BLOCK * (int)ldy);
+					for (int i = 0; i < BLOCK * (BLOCK + 1); i++)
+						out[i] = 42;
+					(*k)->dot_block(x, ldx, nx, y, ldy, ny, sizes[s], out,
+							BLOCK + 1);
+					for (int i = 0; i < BLOCK * (BLOCK + 1); i++) {
+						int a = i / (BLOCK + 1), b = i % (BLOCK + 1);
+						float want = 42; /* nothing beyond the block */
+						if (a < nx && b < ny)
+							want = (*k)->dot(x + (size_t)a * ldx,
+									 y + (size_t)b * ldy,
+									 sizes[s]);
+						assert_true(same_bits(&want, &out[i], 1));
+					}
 				}
-			}
 }
 
 static void axpy_is_right(void **state)
@@ -170,28 +178,99 @@ static void axpy_is_right(void **state)
 		}
 }
 
-static void bfloat16_gives_the_bits_of_the_widened_vector(void **state)
+static void blocks_give_the_bits_of_axpy(void **state)
 {
-	float a[MOST], wide[MOST], y1[MOST], y2[MOST];
-	uint16_t b[MOST];
+	static float p[BLOCK * (BLOCK + 1)], y[BLOCK * (MOST + 5)], out[BLOCK * (MOST + 1)],
+		want[BLOCK * (MOST + 1)];
+
+	(void)state;
+	for (const struct kernel_table *const *k = kernel_tables(); *k; k++)
+		for (size_t s = 0; s < SIZES; s++)
+			for (int np = 0; np <= BLOCK; np++)
+				for (int ny = 0; ny <= BLOCK; ny += 2) {
+					size_t ldy = (size_t)sizes[s] + 5,
+					       ldo = (size_t)sizes[s] + 1;
+					fill(p, BLOCK * (BLOCK + 1));
+					fill(y, BLOCK * (int)ldy);
+					fill(out, BLOCK * (int)ldo);
+					memcpy(want, out, sizeof(want));
+					for (int a = 0; a < np; a++)
+						for (int b = 0; b < ny; b++)
+							(*k)->axpy(want + (size_t)a * ldo,
+								   p[a * (BLOCK + 1) + b],
+								   y + (size_t)b * ldy, sizes[s]);
+					(*k)->mix_block(p, BLOCK + 1, np, y, ldy, ny, sizes[s], out,
+							ldo);
+					assert_true(same_bits(want, out, BLOCK * ldo));
+				}
+}
+
+/* What the C library says in double precision, within 4 units in the last place of a float, or of next
+ * to nothing. */
+static void assert_close(double want, float got)
+{
+	if (fabs(got - want) > 4 * 0x1p-24 * fabs(want) + 1e-36)
+		fail_msg("%.9g, not %.9g", (double)got, want);
+}
+
+static void swiglu_is_right(void **state)
+{
+	static const float odd[] = { 0.0f,   -0.0f, 87.0f,  -87.0f,  88.5f,     -88.5f, 104.0f,
+				     -1e30f, 1e30f, 1e-30f, -1e-30f, 0x1p-140f, 3e38f,  -3e38f };
+	float gate[MOST], up[MOST], got[MOST + 1];
 
 	(void)state;
 	for (const struct kernel_table *const *k = kernel_tables(); *k; k++)
 		for (size_t s = 0; s < SIZES; s++) {
-			fill(a, sizes[s]);
-			fill(wide, sizes[s]);
-			for (int i = 0; i < sizes[s]; i++) {
-				b[i] = float_to_bf16(wide[i]);
-				wide[i] = bf16_to_float(b[i]);
+			int n = sizes[s];
+			fill(gate, n);
+			fill(up, n);
+			for (int i = 0; i < n; i++)
+				gate[i] = i % 5 ? gate[i] * 30 : odd[i / 5 % 14];
+			memcpy(got, gate, sizeof(gate));
+			got[n] = 42;
+			(*k)->swiglu(got, up, n);
+			for (int i = 0; i < n; i++)
+				assert_close((double)gate[i] / (1 + exp(-(double)gate[i])) *
+						     (double)up[i],
+					     got[i]);
+			assert_true(got[n] == 42);
+			for (int i = 0; i < n; i++) { /* the same wherever a number stands */
+				float one = gate[i];
+				(*k)->swiglu(&one, up + i, 1);
+				assert_true(same_bits(&one, &got[i], 1));
 			}
-			float want = (*k)->dot(a, wide, sizes[s]),
-			      got = (*k)->dot_bf16(a, b, sizes[s]);
-			assert_true(same_bits(&want, &got, 1));
-			memcpy(y1, a, sizeof(y1));
-			memcpy(y2, a, sizeof(y2));
-			(*k)->axpy(y1, 0.3f, wide, sizes[s]);
-			(*k)->axpy_bf16(y2, 0.3f, b, sizes[s]);
-			assert_true(same_bits(y1, y2, (size_t)sizes[s]));
+			got[n - 1] = NAN;
+			(*k)->swiglu(got, up, n);
+			assert_true(isnan(got[n - 1]));
+		}
+}
+
+static void softmax_is_right(void **state)
+{
+	float x[MOST], got[MOST + 1];
+
+	(void)state;
+	for (const struct kernel_table *const *k = kernel_tables(); *k; k++)
+		for (size_t s = 0; s < SIZES; s++) {
+			int n = sizes[s];
+			double sum = 0, max = -HUGE_VAL;
+			fill(x, n);
+			for (int i = 0; i < n; i++) {
+				x[i] = x[i] * 60 + 1000;
+				max = fmax(max, (double)x[i]);
+			}
+			for (int i = 0; i < n; i++)
+				sum += exp((double)x[i] - max);
+			memcpy(got, x, sizeof(x));
+			got[n] = 42;
+			(*k)->softmax(got, n);
+			for (int i = 0; i < n; i++)
+				assert_close(exp((double)x[i] - max) / sum, got[i]);
+			assert_true(got[n] == 42);
+			got[n / 2] = NAN;
+			(*k)->softmax(got, n);
+			assert_true(isnan(got[0]) && isnan(got[n - 1]));
 		}
 }
 
@@ -296,9 +375,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(dequant_gives_the_bits_of_plain_c),
 		cmocka_unit_test(dot_is_right),
-		cmocka_unit_test(dots_give_the_bits_of_dot),
+		cmocka_unit_test(blocks_give_the_bits_of_dot),
 		cmocka_unit_test(axpy_is_right),
-		cmocka_unit_test(bfloat16_gives_the_bits_of_the_widened_vector),
+		cmocka_unit_test(blocks_give_the_bits_of_axpy),
+		cmocka_unit_test(swiglu_is_right),
+		cmocka_unit_test(softmax_is_right),
 		cmocka_unit_test(best_kernel_is_the_last_of_the_list),
 		cmocka_unit_test(matmul_gives_the_same_bits_whatever_the_split),
 		cmocka_unit_test(every_item_of_a_loop_is_done_once),

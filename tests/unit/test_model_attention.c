@@ -36,14 +36,14 @@ static void set_up(struct setting *s, struct wfmt fmt, enum kv_type kv)
 	tiny_make(&s->tiny, fmt, 11);
 	if (modelfile_load(s->tiny.dir, &s->file, why) ||
 	    dense_open(&s->dense, s->file, SERVE_PLAIN, NULL, why) ||
-	    weights_bind(&s->weights, &s->dense, why))
+	    weights_bind(&s->weights, &s->dense, false, why))
 		fail_msg("%s", why);
 	assert_int_equal(compute_init(&s->compute, 2, weights_max_cols(&s->file->config), why), 0);
 	s->compute.float_activations = true; /* as the model of this test has them */
 	s->f.config = &s->file->config;
 	s->f.weights = &s->weights;
 	s->f.compute = &s->compute;
-	assert_int_equal(forward_init(&s->f, TINY_CTX, 32, kv, why), 0);
+	assert_int_equal(forward_init(&s->f, TINY_LAYERS, TINY_CTX, 32, kv, why), 0);
 }
 
 static void tear_down(struct setting *s)

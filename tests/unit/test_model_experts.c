@@ -89,7 +89,7 @@ static void each_once_and_the_right_one(void **state)
 			experts_ask(m.experts, layer, all, n);
 			for (int i = 0; i < n; i++) {
 				struct expert *e;
-				assert_int_equal(experts_next(m.experts, n, &e, NULL), 0);
+				assert_int_equal(experts_next(m.experts, &e, NULL), 0);
 				assert_true(e->id < n && !seen[e->id]++);
 				if (round % 50 == 0)
 					check_bytes(&m, layer, e);
@@ -106,28 +106,20 @@ static void each_once_and_the_right_one(void **state)
 	}
 }
 
-/* Those behind `end` are opened ahead, but not handed out. */
-static void windows_come_in_order(void **state)
+/* As many as may be open at all, held at once. */
+static void all_slots_held(void **state)
 {
 	struct model m;
-	struct expert *held[16];
+	struct expert *held[EXPERTS_OPEN];
 
 	(void)state;
 	set_up(&m, SERVE_PLAIN);
 	for (int round = 0; round < 100; round++) {
-		experts_ask(m.experts, 2, all, 20);
-		for (int from = 0; from < 20; from += 5)
-			for (int i = 0; i < 5; i++) {
-				assert_int_equal(experts_next(m.experts, from + 5, &held[i], NULL),
-						 0);
-				assert_true(held[i]->id >= from && held[i]->id < from + 5);
-				experts_done(m.experts, held[i]);
-			}
-		/* As many as may be open at all, held at once. */
-		experts_ask(m.experts, 3, all, 16);
-		for (int i = 0; i < 16; i++)
-			assert_int_equal(experts_next(m.experts, 16, &held[i], NULL), 0);
-		for (int i = 0; i < 16; i++)
+		experts_ask(m.experts, 3, all, EXPERTS_OPEN);
+		for (int i = 0; i < EXPERTS_OPEN; i++)
+			assert_int_equal(experts_next(m.experts, &held[i], NULL), 0);
+		assert_true(experts_all_here(m.experts));
+		for (int i = 0; i < EXPERTS_OPEN; i++)
 			experts_done(m.experts, held[i]);
 	}
 	tear_down(&m);
@@ -148,7 +140,7 @@ static void an_error_lets_go_of_all(void **state)
 	for (int round = 0; round < 20; round++) {
 		experts_ask(m.experts, 2, all, 20);
 		for (int i = 0; i < 20 && !r; i++) {
-			r = experts_next(m.experts, 20, &e, why);
+			r = experts_next(m.experts, &e, why);
 			if (!r && i == 0)
 				kept = e; /* handed out and not done: let go of as well */
 			else if (!r)
@@ -162,7 +154,7 @@ static void an_error_lets_go_of_all(void **state)
 	}
 	experts_ask(m.experts, 1, all, 20); /* and another layer still works */
 	for (int i = 0; i < 20; i++) {
-		assert_int_equal(experts_next(m.experts, 20, &e, why), 0);
+		assert_int_equal(experts_next(m.experts, &e, why), 0);
 		experts_done(m.experts, e);
 	}
 	tear_down(&m);
@@ -179,7 +171,7 @@ static void cancelling_and_stopping_at_any_time(void **state)
 	for (int round = 0; round < 100; round++) {
 		experts_ask(m.experts, 1, all, 20);
 		for (int i = 0; i < round % 10; i++)
-			assert_int_equal(experts_next(m.experts, 20, &e, NULL), 0);
+			assert_int_equal(experts_next(m.experts, &e, NULL), 0);
 		experts_cancel(m.experts);
 		assert_int_equal(descriptors(), before);
 	}
@@ -193,7 +185,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_once_and_the_right_one),
-		cmocka_unit_test(windows_come_in_order),
+		cmocka_unit_test(all_slots_held),
 		cmocka_unit_test(an_error_lets_go_of_all),
 		cmocka_unit_test(cancelling_and_stopping_at_any_time),
 	};

@@ -313,16 +313,16 @@ static void tensors_that_lie(void **state)
 static void layouts_that_lie(void **state)
 {
 	(void)state;
-	refused("\"layers\": [1, 2, 3]", "\"layers\": [1, 2]", "layer 3 should have experts");
-	refused("\"layers\": [1, 2, 3]", "\"layers\": [1, 2, 3, 3]", "in two layouts");
-	refused("\"layers\": [1, 2, 3]", "\"layers\": [1, 2, 3, 100000]", "impossible layer");
-	refused("\"layers\": [1, 2, 3]", "\"layers\": [1, 2, 3, \"4\"]", "impossible layer");
+	refused("\"layers\": [1, 2, 3, 4]", "\"layers\": [1, 2, 4]", "layer 3 should have experts");
+	refused("\"layers\": [1, 2, 3, 4]", "\"layers\": [1, 2, 3, 3]", "in two layouts");
+	refused("\"layers\": [1, 2, 3, 4]", "\"layers\": [1, 2, 3, 100000]", "impossible layer");
+	refused("\"layers\": [1, 2, 3, 4]", "\"layers\": [1, 2, 3, \"4\"]", "impossible layer");
 	refused("\"name\": \"up\"", "\"name\": \"gate\"", "there twice");
 	refused("\"name\": \"up\"", "\"name\": \"side\"", "unknown");
 	refused("\"shape\": [20, 40], \"offset\": 0", "\"shape\": [40, 20], \"offset\": 0", "");
 	refused("\"count\": 20", "\"count\": 21", "21 experts");
-	refused("\"layers\": [1, 2, 3], \"bytes\": ",
-		"\"layers\": [1, 2, 3], \"bytes\": 64, \"x\": ", "beyond the file's 64");
+	refused("\"layers\": [1, 2, 3, 4], \"bytes\": ",
+		"\"layers\": [1, 2, 3, 4], \"bytes\": 64, \"x\": ", "beyond the file's 64");
 	refused("\"experts\": {", "\"x\": {", "no object \"experts\"");
 }
 

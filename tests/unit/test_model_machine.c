@@ -160,14 +160,42 @@ static void statistics_of_a_mount(void **state)
 	assert_true(s.mode == SERVE_PASSTHROUGH && s.hits == 12 && s.misses == 0);
 	put("/.expertfs/stats.json", "{\"mode\": \"direct\"}");
 	assert_int_equal(mount_stats(root, &s, why), 0);
+	assert_true(s.mode == SERVE_DIRECT && s.hits == -1 && s.memory_to_come == 0);
+	put("/.expertfs/stats.json",
+	    "{\"mode\": \"direct\", \"memory\": {\"budget\": 1000, \"used\": 300}}");
+	assert_int_equal(mount_stats(root, &s, why), 0);
+	assert_int_equal(s.memory_to_come, 700);
+	put("/.expertfs/stats.json",
+	    "{\"mode\": \"direct\", \"memory\": {\"budget\": 1000, \"used\": 1300}}");
+	assert_int_equal(mount_stats(root, &s, why), 0);
+	assert_int_equal(s.memory_to_come, 0);
 	assert_true(s.mode == SERVE_DIRECT && s.hits == -1);
+	assert_true(s.slots == -1 && s.bytes_read == -1 && s.prefetch_used == -1 &&
+		    s.drive_speed == 0);
+	put("/.expertfs/stats.json",
+	    "{\"mode\": \"direct\", \"bytes_read\": 5, \"experts\": {\"total\": 9}, \"memory\": "
+	    "{\"slots\": 7, \"hot_store\": 100, \"capacity\": 90}, \"prefetch\": {\"loaded\": 3, "
+	    "\"used\": 2, \"wasted\": 1}, \"drives\": [{\"speed\": 1000}, {\"speed\": 500}]}");
+	assert_int_equal(mount_stats(root, &s, why), 0);
+	assert_true(s.bytes_read == 5 && s.experts == 9 && s.slots == 7 && s.hot_store == 100 &&
+		    s.capacity == 90);
+	assert_true(s.prefetch_loaded == 3 && s.prefetch_used == 2 && s.prefetch_wasted == 1 &&
+		    s.drive_speed == 1500);
+	/* Of one drive it is not known, so of all. */
+	put("/.expertfs/stats.json",
+	    "{\"mode\": \"direct\", \"drives\": [{\"speed\": 1000}, {\"speed\": 0}]}");
+	assert_int_equal(mount_stats(root, &s, why), 0);
+	assert_true(s.drive_speed == 0);
 	const char *const bad[] = { "",
 				    "{",
 				    "[]",
 				    "{}",
 				    "{\"mode\": 5}",
 				    "{\"mode\": \"other\"}",
-				    "{\"mode\": \"direct\", \"hits\": -3}" };
+				    "{\"mode\": \"direct\", \"memory\": {\"slots\": -1}}",
+				    "{\"mode\": \"direct\", \"drives\": [{\"speed\": -1}]}",
+				    "{\"mode\": \"direct\", \"hits\": -3}",
+				    "{\"mode\": \"direct\", \"memory\": {\"budget\": -3}}" };
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		put("/.expertfs/stats.json", bad[i]);
 		assert_int_equal(mount_stats(root, &s, why), -EINVAL);

@@ -2,12 +2,13 @@
  *
  * A tiny random model for unit tests: model.json, dense.bin and expert files in a folder under
  * $TMPDIR, of one weight format. Small odd sizes, so that nothing divides evenly; index_topk is
- * small, so that sparse attention begins after a few tokens.
+ * small, so that sparse attention begins after a few tokens. An MTP layer is behind the last one.
  */
 #ifndef TESTS_TINY_MODEL_H
 #define TESTS_TINY_MODEL_H
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,10 +25,12 @@
 #define TINY_TOPK    3
 #define TINY_WIDTH   20
 #define TINY_CTX     64
+#define TINY_MTP     TINY_LAYERS /* the MTP layer's number */
 
 #define TINY_CONFIG                                                                                \
 	"{\"model_type\": \"glm_moe_dsa\", \"vocab_size\": 67, \"hidden_size\": 40, "              \
-	"\"num_hidden_layers\": 4, \"max_position_embeddings\": 64, \"num_attention_heads\": 3, "  \
+	"\"num_hidden_layers\": 4, \"num_nextn_predict_layers\": 1, \"max_position_embeddings\": " \
+	"64, \"num_attention_heads\": 3, "                                                         \
 	"\"q_lora_rank\": 24, \"kv_lora_rank\": 16, \"qk_nope_head_dim\": 12, "                    \
 	"\"qk_rope_head_dim\": 8, \"v_head_dim\": 10, \"index_n_heads\": 5, "                      \
 	"\"index_head_dim\": 16, \"index_topk\": 7, \"intermediate_size\": 48, "                   \
@@ -43,6 +46,7 @@ struct tiny {
 	FILE *dense, *json;
 	size_t offset;
 	int tensors;
+	bool own; /* the MTP layer gets an embedding and a head of its own */
 };
 
 static inline float tiny_random(struct tiny *t)
@@ -151,7 +155,7 @@ static inline void tiny_experts(struct tiny *t)
 	char path[512], type[64];
 	size_t up, down, all = tiny_expert_bytes(t->fmt, &up, &down);
 
-	for (int layer = 1; layer < TINY_LAYERS; layer++) {
+	for (int layer = 1; layer <= TINY_MTP; layer++) {
 		snprintf(path, sizeof(path), "%s/experts/%03d", t->dir, layer);
 		mkdir(path, 0777);
 		for (int e = 0; e < TINY_EXPERTS; e++) {
@@ -167,7 +171,7 @@ static inline void tiny_experts(struct tiny *t)
 	}
 	tiny_type(t->fmt, type);
 	fprintf(t->json,
-		"\"experts\": {\"count\": 20, \"layouts\": [{\"layers\": [1, 2, 3], \"bytes\": "
+		"\"experts\": {\"count\": 20, \"layouts\": [{\"layers\": [1, 2, 3, 4], \"bytes\": "
 		"%zu, \"matrices\": ["
 		"{\"name\": \"gate\", %s, \"shape\": [20, 40], \"offset\": 0, \"bytes\": %zu}, "
 		"{\"name\": \"up\", %s, \"shape\": [20, 40], \"offset\": %zu, \"bytes\": %zu}, "
@@ -176,13 +180,25 @@ static inline void tiny_experts(struct tiny *t)
 		all, type, up, type, up, up, type, down, all - down);
 }
 
-/* Makes the folder. The same seed makes the same model. Remove it with tiny_remove(). */
-static inline void tiny_make(struct tiny *t, struct wfmt fmt, uint64_t seed)
+static inline void tiny_mtp(struct tiny *t)
+{
+	tiny_layer(t, TINY_MTP);
+	tiny_dense(t, TINY_MTP, "enorm.weight", 0, TINY_HIDDEN, 0.5f, 1);
+	tiny_dense(t, TINY_MTP, "hnorm.weight", 0, TINY_HIDDEN, 0.5f, 1);
+	tiny_dense(t, TINY_MTP, "eh_proj.weight", TINY_HIDDEN, 2 * TINY_HIDDEN, 0.3f, 0);
+	tiny_dense(t, TINY_MTP, "shared_head.norm.weight", 0, TINY_HIDDEN, 0.5f, 1);
+	if (!t->own)
+		return;
+	tiny_dense(t, TINY_MTP, "embed_tokens.weight", TINY_VOCAB, TINY_HIDDEN, 1, 0);
+	tiny_dense(t, TINY_MTP, "shared_head.head.weight", TINY_VOCAB, TINY_HIDDEN, 0.5f, 0);
+}
+
+static inline void tiny_make_as(struct tiny *t, struct wfmt fmt, uint64_t seed, bool own)
 {
 	const char *tmp = getenv("TMPDIR");
 	char path[512];
 
-	*t = (struct tiny){ .fmt = fmt, .seed = seed };
+	*t = (struct tiny){ .fmt = fmt, .seed = seed, .own = own };
 	snprintf(t->dir, sizeof(t->dir), "%s/tiny-model.XXXXXX", tmp ? tmp : "/tmp");
 	if (!mkdtemp(t->dir))
 		abort();
@@ -204,11 +220,18 @@ static inline void tiny_make(struct tiny *t, struct wfmt fmt, uint64_t seed)
 	tiny_dense(t, -1, "lm_head.weight", TINY_VOCAB, TINY_HIDDEN, 0.5f, 0);
 	for (int i = 0; i < TINY_LAYERS; i++)
 		tiny_layer(t, i);
+	tiny_mtp(t);
 	fprintf(t->json, "], \"bytes\": %zu}, ", t->offset);
 	tiny_experts(t);
 	fprintf(t->json, "}\n");
 	fclose(t->json);
 	fclose(t->dense);
+}
+
+/* Makes the folder. The same seed makes the same model. Remove it with tiny_remove(). */
+static inline void tiny_make(struct tiny *t, struct wfmt fmt, uint64_t seed)
+{
+	tiny_make_as(t, fmt, seed, false);
 }
 
 static inline void tiny_remove(struct tiny *t)

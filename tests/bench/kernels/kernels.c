@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How fast the matrix kernels are: `make bench-kernels`, or kernels [threads [MiB]].
+ * How fast the matrix kernels are: `make bench-kernels`, or kernels [threads [MiB [FILE]]].
  *
  * First the machine: a plain sum over the memory that holds the weights, and the same bytes as q4
  * matrices of an expert's size times one activation row, by turns, medians and the best of ROUNDS
@@ -8,17 +8,24 @@
  * with 16 and 128 rows, of weights that come from memory, and of one block that stays in the
  * first-level cache, which is as fast as the kernel's inner loop goes. COLI_ENGINE_KERNEL names
  * another kernel than the best.
+ *
+ * With FILE, only: the same weights in anonymous huge pages, and in a file that is mapped, as dense.bin
+ * is, with huge pages (if the file system has them) and with 4 KiB pages, by turns. FILE is made, and
+ * is gone at the end.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "engine/clock.h"
 #include "engine/compute.h"
 #include "engine/machine.h"
 
 #define ROUNDS 7
+#define PAIRS  31 /* with FILE */
 #define ROWS   2048
 #define COLS   6144
 #define MOST   128 /* activation rows */
@@ -120,6 +127,84 @@ static void matrix_speed(struct bench *b, int n)
 	       got.best);
 }
 
+/* The weights once more, in a file that is read from its drive when it is mapped. -1 with errno. */
+static int copy_to_file(const struct bench *b, const char *path)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	size_t at = 0;
+
+	if (fd < 0)
+		return -1;
+	unlink(path);
+	while (at < b->bytes) {
+		ssize_t n = write(fd, b->base + at, b->bytes - at);
+		if (n <= 0)
+			break;
+		at += (size_t)n;
+	}
+	if (at == b->bytes && fsync(fd) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0)
+		return fd;
+	close(fd);
+	return -1;
+}
+
+/* At an address that is a multiple of 2 MiB. NULL with errno. */
+static char *map_file(int fd, size_t bytes, int advice)
+{
+	const size_t huge = (size_t)2 << 20;
+	char *all = mmap(NULL, bytes + huge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (all == MAP_FAILED)
+		return NULL;
+	all += huge - (uintptr_t)all % huge;
+	char *base = mmap(all, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
+	if (base == MAP_FAILED)
+		return NULL;
+	madvise(base, bytes, advice);
+	return madvise(base, bytes, MADV_POPULATE_READ) == 0 ? base : NULL;
+}
+
+static void move_weights(struct bench *b, char *to)
+{
+	for (int i = 0; i < b->matrices; i++)
+		if (wmat_bind(&b->m[i], b->m[i].fmt, ROWS, COLS, to + (size_t)i * b->one, b->one))
+			abort();
+}
+
+static void print_ratio(const char *what, double *ratio)
+{
+	qsort(ratio, PAIRS, sizeof(*ratio), by_size);
+	printf("%-8s 1 row, %s: %.3f times as long as in anonymous huge pages (quartiles %.3f and "
+	       "%.3f)\n",
+	       kernel()->isa, what, ratio[PAIRS / 2], ratio[PAIRS / 4], ratio[3 * PAIRS / 4]);
+}
+
+/* The machine's speed swings with what else it does: runs that follow each other tell more than
+ * medians of each, so what counts is the median of their ratios. */
+static int file_speed(struct bench *b, const char *path)
+{
+	double huge[PAIRS], small[PAIRS];
+	int fd = copy_to_file(b, path);
+	char *file = fd < 0 ? NULL : map_file(fd, b->bytes, MADV_HUGEPAGE);
+	char *file4k = fd < 0 ? NULL : map_file(fd, b->bytes, MADV_NOHUGEPAGE);
+
+	if (!file || !file4k) {
+		perror(path);
+		return 1;
+	}
+	for (int i = 0; i < PAIRS; i++) {
+		move_weights(b, b->base);
+		double base = run_product(b, 1);
+		move_weights(b, file);
+		huge[i] = run_product(b, 1) / base;
+		move_weights(b, file4k);
+		small[i] = run_product(b, 1) / base;
+	}
+	print_ratio("mapped file, huge pages", huge);
+	print_ratio("mapped file, 4 KiB pages", small);
+	return 0;
+}
+
 #define CACHE_COLS  1024 /* a block of 8 KiB, 16 activation rows of 16 KiB */
 #define CACHE_LOOPS 20000
 
@@ -202,7 +287,7 @@ int main(int argc, char **argv)
 	int mib = argc > 2 ? atoi(argv[2]) : 1024;
 
 	if (threads < 1 || threads > 1024 || mib < 8) {
-		fprintf(stderr, "kernels: [threads [MiB of weights, 8 or more]]\n");
+		fprintf(stderr, "kernels: [threads [MiB of weights, 8 or more [FILE]]]\n");
 		return 2;
 	}
 	if (asked && strcmp(asked, kernel()->isa) != 0) {
@@ -213,6 +298,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "kernels: no memory for %d MiB of weights\n", mib);
 		return 1;
 	}
+	if (argc > 3)
+		return file_speed(&b, argv[3]);
 	vector_speed(&b);
 	matrix_speed(&b, 16);
 	matrix_speed(&b, MOST);

@@ -24,6 +24,8 @@ mnt=$work/mnt
 mkdir "$mnt"
 table=$work/table
 : >"$table"
+# shellcheck source=tests/bench/lib.sh
+. "$ROOT/tests/bench/lib.sh"
 # shellcheck source=tests/bench/storage/throttle.sh
 . "$ROOT/tests/bench/storage/throttle.sh"
 
@@ -45,22 +47,6 @@ trap leave EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 trap 'echo "run.sh:$LINENO: failed: $BASH_COMMAND" >&2' ERR
-
-say()
-{
-	echo "$*" >&2
-}
-
-# calc EXPRESSION: in awk's arithmetic.
-calc()
-{
-	awk "BEGIN { printf(\"%.6g\\n\", ($1)) }"
-}
-
-median()
-{
-	sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
-}
 
 # row WHAT MEASURED TO_REACH CONDITION: a line of the table; CONDITION is awk's, empty: only for information.
 row()
@@ -112,12 +98,6 @@ daemon()
 stat_of()
 {
 	python3 -c 'import json, sys; print(json.load(open(sys.argv[1] + "/.expertfs/stats.json"))[sys.argv[2]])' "$mnt" "$1"
-}
-
-cold_caches()
-{
-	sync
-	echo 3 >/proc/sys/vm/drop_caches
 }
 
 bench_hits()

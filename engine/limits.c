@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Limits of a run: two short measurements, and divisions.
+ */
+#include "engine/limits.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/arena.h"
+#include "engine/clock.h"
+
+/* Each of the two is the best of what fits into this time, PIECES at least: other work on the machine
+ * only ever makes it slower. */
+#define MEASURE_S 0.3
+#define PIECES    5
+
+const char *limit_name(enum limit l)
+{
+	static const char *const names[] = { "drive", "memory", "processor" };
+
+	return names[l];
+}
+
+double limit_share(const struct limits *l, enum profile_phase phase, enum limit which)
+{
+	return l->most[which] > 0 ? l->used[phase][which] / l->most[which] : 0;
+}
+
+enum limit limit_nearest(const struct limits *l, enum profile_phase phase)
+{
+	enum limit best = LIMIT_DRIVE;
+
+	for (enum limit i = LIMIT_MEMORY; i < LIMITS; i++)
+		if (limit_share(l, phase, i) > limit_share(l, phase, best))
+			best = i;
+	return best;
+}
+
+/* -- memory --------------------------------------------------------------------------------------- */
+
+#define PART        ((size_t)1 << 20)
+#define PARTS_LEAST 256
+#define PARTS_MOST  512
+
+/* Eight sums: one would wait for itself. */
+static uint64_t sum(const uint64_t *x, size_t n)
+{
+	uint64_t s[8] = { 0 };
+
+	for (size_t i = 0; i + 8 <= n; i += 8)
+		for (int k = 0; k < 8; k++)
+			s[k] += x[i + (size_t)k];
+	return s[0] + s[1] + s[2] + s[3] + s[4] + s[5] + s[6] + s[7];
+}
+
+struct reading {
+	const char *from;
+	_Atomic uint64_t result; /* so that nothing is left out */
+};
+
+static void read_part(void *arg, int i, int thread)
+{
+	struct reading *r = arg;
+
+	(void)thread;
+	r->result += sum((const uint64_t *)(const void *)(r->from + (size_t)i * PART), PART / 8);
+}
+
+/* Items of work a second that fn does. */
+static double best_rate(const struct compute *cp, int items, pool_fn *fn, void *arg)
+{
+	double begin = clock_seconds(), now = begin, best = 0;
+
+	for (int i = 0; i < PIECES || now - begin < MEASURE_S; i++) {
+		double start = now;
+		pool_run(cp->pool, items, fn, arg);
+		now = clock_seconds();
+		if (items / (now - start) > best)
+			best = items / (now - start);
+	}
+	return best;
+}
+
+/* Bytes a second; 0: there is too little to say, it would lie in the caches. */
+static double memory_speed(const struct compute *cp, const void *base, size_t bytes)
+{
+	struct reading r = { .from = base };
+	size_t parts = bytes / PART > PARTS_MOST ? PARTS_MOST : bytes / PART;
+
+	return parts < PARTS_LEAST ? 0 : best_rate(cp, (int)parts, read_part, &r) * (double)PART;
+}
+
+/* -- processor ------------------------------------------------------------------------------------ */
+
+/* A quarter or half of a second-level cache with 4-bit weights. */
+#define PEAK_ROWS  512
+#define PEAK_COLS  1024 /* at most: the buffers of a struct compute are as wide as the model */
+#define PEAK_TIMES 16
+
+struct peak {
+	const struct compute *compute;
+	int cols;
+	struct wmat w;
+	float *x, *y; /* [threads][ACTS_ROWS][cols], [threads][ACTS_ROWS][PEAK_ROWS] */
+};
+
+static void multiply_in_cache(void *arg, int i, int thread)
+{
+	const struct peak *p = arg;
+	size_t t = (size_t)thread, cols = (size_t)p->cols;
+
+	(void)i;
+	for (int k = 0; k < PEAK_TIMES; k++)
+		matmul_rows(p->compute, thread, &p->w, 0, PEAK_ROWS, p->x + t * ACTS_ROWS * cols,
+			    cols, ACTS_ROWS, p->y + t * ACTS_ROWS * PEAK_ROWS, PEAK_ROWS);
+}
+
+static double run_peak(struct peak *p)
+{
+	double items = best_rate(p->compute, 4 * p->compute->threads, multiply_in_cache, p);
+
+	return items * PEAK_TIMES * ACTS_ROWS * PEAK_ROWS * p->cols;
+}
+
+static void lay_out(struct peak *p, void **weights, size_t bytes, struct arena *a)
+{
+	size_t n = (size_t)p->compute->threads * ACTS_ROWS;
+
+	*weights = arena_take(a, bytes, 1);
+	p->x = arena_take(a, n * (size_t)p->cols, sizeof(float));
+	p->y = arena_take(a, n * PEAK_ROWS, sizeof(float));
+}
+
+/* Zeros are as good as other numbers: no kernel looks at them. */
+static int processor_speed(const struct compute *cp, struct wfmt fmt, int hidden, double *out)
+{
+	struct peak p = { .compute = cp, .cols = hidden < PEAK_COLS ? hidden : PEAK_COLS };
+	struct arena a = { NULL, 0 };
+	size_t bytes = wfmt_bytes(fmt, PEAK_ROWS, p.cols);
+	void *weights;
+
+	lay_out(&p, &weights, bytes, &a);
+	void *memory = aligned_alloc(64, a.used);
+	if (!memory)
+		return -ENOMEM;
+	memset(memory, 0, a.used);
+	a = (struct arena){ memory, 0 };
+	lay_out(&p, &weights, bytes, &a);
+	int r = wmat_bind(&p.w, fmt, PEAK_ROWS, p.cols, weights, bytes);
+	if (!r)
+		*out = run_peak(&p);
+	free(memory);
+	return r;
+}
+
+/* -- what the run did ----------------------------------------------------------------------------- */
+
+static double elements(const struct tensor *t)
+{
+	return (double)t->rows * t->cols;
+}
+
+/* Dense tensors that every token uses: all but the embedding and those of MTP layers. */
+static bool every_token(const struct modelfile *m, const struct tensor *t)
+{
+	int layer;
+
+	if (strcmp(t->name, "model.embed_tokens.weight") == 0)
+		return m->config.tied;
+	return sscanf(t->name, "model.layers.%d.", &layer) != 1 || layer < m->config.layers;
+}
+
+/* Weights that a token is multiplied with: dense ones, the head among them, and those of the experts
+ * that are chosen. */
+static double active_weights(const struct modelfile *m)
+{
+	double n = 0;
+
+	for (size_t i = 0; i < m->tensors; i++)
+		if (m->tensor[i].dims == 2 && every_token(m, &m->tensor[i]))
+			n += elements(&m->tensor[i]);
+	for (int l = 0; l < m->config.layers; l++)
+		for (int k = 0; m->config.sparse[l] && k < EXPERT_MATRICES; k++)
+			n += m->config.topk * elements(&m->layer_layout[l]->matrix[k]);
+	return n;
+}
+
+static double dense_bytes(const struct modelfile *m)
+{
+	double n = 0;
+
+	for (size_t i = 0; i < m->tensors; i++)
+		if (every_token(m, &m->tensor[i]))
+			n += (double)m->tensor[i].bytes;
+	return n;
+}
+
+/* The head is used once for a whole prompt. */
+static double head_weights(const struct modelfile *m)
+{
+	return (double)m->config.vocab * m->config.hidden;
+}
+
+static struct wfmt common_format(const struct modelfile *m)
+{
+	for (int l = 0; l < m->config.layers; l++)
+		if (m->config.sparse[l])
+			return m->layer_layout[l]->matrix[EXPERT_GATE].fmt;
+	return (struct wfmt){ W_F32, 0 };
+}
+
+static void fill_used(const struct modelfile *m, const struct profile *p,
+		      const int tokens[PROFILE_PHASES], struct limits *out)
+{
+	double active = active_weights(m), dense = dense_bytes(m), head = head_weights(m);
+
+	for (int i = 0; i < PROFILE_PHASES; i++) {
+		double s = profile_seconds(p, (enum profile_phase)i), n = tokens[i];
+		const struct profile_counts *c = &p->counts[i];
+		if (s <= 0 || n <= 0)
+			continue;
+		/* A prompt goes through the dense weights once a chunk at least, a token each time. */
+		double passes = i == PROFILE_PROMPT ? 1 : n, heads = i == PROFILE_PROMPT ? 1 : n;
+		out->used[i][LIMIT_DRIVE] = c->bytes_read > 0 ? (double)c->bytes_read / s : 0;
+		out->used[i][LIMIT_MEMORY] = (passes * dense + (double)c->expert_bytes) / s;
+		out->used[i][LIMIT_PROCESSOR] = (n * (active - head) + heads * head) / s;
+	}
+}
+
+int limits_find(const struct modelfile *file, const struct compute *cp, const void *dense,
+		const struct profile *p, const int tokens[PROFILE_PHASES], double drive_speed,
+		struct limits *out)
+{
+	*out = (struct limits){ .most[LIMIT_DRIVE] = drive_speed };
+	fill_used(file, p, tokens, out);
+	out->most[LIMIT_MEMORY] = memory_speed(cp, dense, file->dense_bytes);
+	return processor_speed(cp, common_format(file), file->config.hidden,
+			       &out->most[LIMIT_PROCESSOR]);
+}

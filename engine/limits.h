@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What limits a run: drive, memory or processor, and how near to it the run came.
+ *
+ *	drive       bytes that the daemon read, against the speed at which its drives read when they
+ *	            have enough to do, as it has seen it
+ *	memory      bytes of weights that were used, against a plain sum over dense.bin by all threads
+ *	processor   multiply-adds with weights, against products on data that stays in a core's own
+ *	            cache, by all threads; attention over the keys is not counted
+ *
+ * The last two are measured here, in some tenths of a second, after the run.
+ */
+#ifndef ENGINE_LIMITS_H
+#define ENGINE_LIMITS_H
+
+#include "engine/compute.h"
+#include "engine/modelfile.h"
+#include "engine/profile.h"
+
+enum limit { LIMIT_DRIVE, LIMIT_MEMORY, LIMIT_PROCESSOR, LIMITS };
+
+/* "drive", ... */
+const char *limit_name(enum limit l);
+
+struct limits {
+	/* Bytes, bytes and multiply-adds a second; 0: not known. */
+	double most[LIMITS];
+	double used[PROFILE_PHASES][LIMITS];
+};
+
+/* used / most; 0: not known. */
+double limit_share(const struct limits *l, enum profile_phase phase, enum limit which);
+/* The one that the phase came nearest to. */
+enum limit limit_nearest(const struct limits *l, enum profile_phase phase);
+
+/* tokens: of each phase. drive_speed: bytes a second, 0: not known. dense: the bytes of dense.bin in
+ * memory. 0 or -ENOMEM. */
+int limits_find(const struct modelfile *file, const struct compute *cp, const void *dense,
+		const struct profile *p, const int tokens[PROFILE_PHASES], double drive_speed,
+		struct limits *out);
+
+#endif

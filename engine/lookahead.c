@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Guesses about the next layer, and the thread that writes them to the daemon.
+ *
+ * The line to be written is under the lock; one that nobody has written yet is overwritten, as a
+ * guess about a layer that has passed is worth nothing. All else is the caller's.
+ */
+#include "engine/lookahead.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/arena.h"
+#include "engine/fail.h"
+#include "engine/norm.h"
+#include "engine/router.h"
+
+/* Rows of a prompt that vote; and experts named for them at most, which is what the daemon's queue
+ * holds (PREFETCH in its README). */
+#define ROWS  64
+#define NAMES 128
+#define LINE  (NAMES * 12) /* "1023/65535 " */
+
+/* A guess by one row of a prompt is right too seldom: with it, a cold prompt of 64 tokens (8 of 128
+ * experts each) read 7 % more than it needed, without it 3 %. */
+#define PROMPT_VOTES 2
+
+/* Up to so many rows are tokens that are being made, with drafts for the next ones. */
+#define DECODE_ROWS 8
+
+struct lookahead {
+	const struct model_config *config;
+	const char *reason; /* why there is none; NULL: there is */
+	struct lookahead_trial trial;
+	uint64_t guesses;
+	int most; /* experts named at a time: half of what the daemon's memory holds */
+	/* The last guess. */
+	char guess[LINE];
+	size_t guess_bytes; /* 0: sent, or none */
+	int guess_names;
+	/* Work. */
+	void *memory;
+	float *x, *logits, *score; /* [ROWS][hidden], [ROWS][experts] twice */
+	struct choice *choice;     /* [ROWS][topk] */
+	int32_t *votes;            /* [experts] */
+	/* The thread. */
+	int fd;
+	bool started, stop;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t wanted;
+	char line[LINE];
+	size_t line_bytes;
+};
+
+static void lay_out(struct lookahead *a, const struct model_config *c, struct arena *m)
+{
+	a->x = arena_take(m, ROWS * (size_t)c->hidden, sizeof(float));
+	a->logits = arena_take(m, ROWS * (size_t)c->experts, sizeof(float));
+	a->score = arena_take(m, ROWS * (size_t)c->experts, sizeof(float));
+	a->choice = arena_take(m, ROWS * (size_t)c->topk, sizeof(*a->choice));
+	a->votes = arena_take(m, (size_t)c->experts, sizeof(*a->votes));
+}
+
+size_t lookahead_bytes(const struct model_config *c)
+{
+	struct lookahead a;
+	struct arena m = { NULL, 0 };
+
+	lay_out(&a, c, &m);
+	return m.used;
+}
+
+/* What cannot be written is lost: a guess is no promise. */
+static void *writer(void *arg)
+{
+	struct lookahead *a = arg;
+	char line[LINE];
+
+	pthread_mutex_lock(&a->lock);
+	for (;;) {
+		while (!a->stop && !a->line_bytes)
+			pthread_cond_wait(&a->wanted, &a->lock);
+		if (a->stop)
+			break;
+		size_t n = a->line_bytes;
+		memcpy(line, a->line, n);
+		a->line_bytes = 0;
+		pthread_mutex_unlock(&a->lock);
+		ssize_t written = write(a->fd, line, n);
+		(void)written;
+		pthread_mutex_lock(&a->lock);
+	}
+	pthread_mutex_unlock(&a->lock);
+	return NULL;
+}
+
+static int begin(struct lookahead *a, char *why)
+{
+	struct arena m = { NULL, 0 };
+
+	a->memory = aligned_alloc(64, lookahead_bytes(a->config));
+	if (!a->memory)
+		return fail(why, ENOMEM, "no memory to look ahead");
+	m.base = a->memory;
+	lay_out(a, a->config, &m);
+	int r = pthread_create(&a->thread, NULL, writer, a);
+	if (r)
+		return fail(why, r, "cannot start the thread that looks ahead: %s", strerror(r));
+	a->started = true;
+	return 0;
+}
+
+/* NULL if there can be lookahead; opens the daemon's file. */
+static const char *reason_against(struct lookahead *a, const char *dir,
+				  const struct mount_stats *stats)
+{
+	char path[4096];
+
+	if (stats->mode == SERVE_PLAIN)
+		return "no daemon";
+	if (a->trial.mode == LOOKAHEAD_OFF)
+		return "off";
+	/* Where the daemon does not tell how much it holds, nothing is put at risk. */
+	a->most = stats->slots < 2 ? 0 : stats->slots / 2 < NAMES ? (int)(stats->slots / 2) : NAMES;
+	if (a->most < a->config->topk)
+		return "no memory to load ahead into";
+	if (snprintf(path, sizeof(path), "%s/.expertfs/prefetch", dir) >= (int)sizeof(path))
+		return "the daemon takes no guesses";
+	a->fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (a->fd < 0)
+		return errno == EACCES ? "only the store's owner may write guesses"
+				       : "the daemon takes no guesses";
+	return NULL;
+}
+
+int lookahead_start(const struct modelfile *file, const struct mount_stats *stats,
+		    enum lookahead_mode mode, struct lookahead **out, char *why)
+{
+	struct lookahead *a = calloc(1, sizeof(*a));
+	int r = 0;
+
+	*out = NULL;
+	if (!a)
+		return fail(why, ENOMEM, "no memory to look ahead");
+	a->config = &file->config;
+	a->fd = -1;
+	pthread_mutex_init(&a->lock, NULL);
+	pthread_cond_init(&a->wanted, NULL);
+	trial_begin(&a->trial, mode);
+	a->reason = reason_against(a, file->dir, stats);
+	if (!a->reason)
+		r = begin(a, why);
+	if (r)
+		lookahead_stop(a);
+	else
+		*out = a;
+	return r;
+}
+
+void lookahead_stop(struct lookahead *a)
+{
+	if (!a)
+		return;
+	pthread_mutex_lock(&a->lock);
+	a->stop = true;
+	pthread_cond_signal(&a->wanted);
+	pthread_mutex_unlock(&a->lock);
+	if (a->started)
+		pthread_join(a->thread, NULL);
+	if (a->fd >= 0)
+		close(a->fd);
+	pthread_cond_destroy(&a->wanted);
+	pthread_mutex_destroy(&a->lock);
+	free(a->memory);
+	free(a);
+}
+
+/* The experts with the most votes, and `least` of them, as a line. */
+static void write_guess(struct lookahead *a, int layer, int least)
+{
+	a->guess_bytes = 0;
+	for (a->guess_names = 0; a->guess_names < a->most; a->guess_names++) {
+		int best = 0;
+		for (int e = 1; e < a->config->experts; e++)
+			if (a->votes[e] > a->votes[best])
+				best = e;
+		if (a->votes[best] < least)
+			break;
+		a->votes[best] = 0;
+		a->guess_bytes += (size_t)sprintf(a->guess + a->guess_bytes, "%d/%d ", layer, best);
+	}
+	if (a->guess_bytes)
+		a->guess[a->guess_bytes - 1] = '\n';
+}
+
+void lookahead_guess(struct lookahead *a, const struct compute *cp, const struct layer_weights *l,
+		     int layer, const float *h, int m)
+{
+	if (a->reason || (m <= DECODE_ROWS && !a->trial.on))
+		return;
+	const struct model_config *c = a->config;
+	size_t hidden = (size_t)c->hidden, experts = (size_t)c->experts, topk = (size_t)c->topk;
+	int rows = m < ROWS ? m : ROWS;
+
+	for (size_t i = 0; i < (size_t)rows; i++)
+		rms_norm(a->x + i * hidden, h + (i * (size_t)m / (size_t)rows) * hidden,
+			 l->ffn_norm, c->hidden, c->norm_eps);
+	matmul(cp, &l->router, a->x, hidden, rows, a->logits, experts);
+	router_add_bias(c, l->logit_bias, a->logits, rows);
+	memset(a->votes, 0, experts * sizeof(*a->votes));
+	for (size_t i = 0; i < (size_t)rows; i++) {
+		router_choose(c, a->logits + i * experts, l->router_bias, a->score + i * experts,
+			      a->choice + i * topk);
+		for (size_t k = 0; k < topk; k++)
+			a->votes[a->choice[i * topk + k].expert]++;
+	}
+	write_guess(a, layer, m <= DECODE_ROWS ? 1 : PROMPT_VOTES);
+}
+
+void lookahead_send(struct lookahead *a)
+{
+	if (!a->guess_bytes)
+		return;
+	pthread_mutex_lock(&a->lock);
+	memcpy(a->line, a->guess, a->guess_bytes);
+	a->line_bytes = a->guess_bytes;
+	pthread_cond_signal(&a->wanted);
+	pthread_mutex_unlock(&a->lock);
+	a->guesses += (uint64_t)a->guess_names;
+	a->guess_bytes = 0;
+}
+
+void lookahead_step(struct lookahead *a, int m, double seconds, double waited)
+{
+	a->guess_bytes = 0;
+	if (!a->reason && m <= DECODE_ROWS)
+		trial_token(&a->trial, seconds, waited);
+}
+
+void lookahead_get_stats(const struct lookahead *a, struct lookahead_stats *out)
+{
+	*out = (struct lookahead_stats){ .mode = a->trial.mode,
+					 .verdict = a->reason          ? a->reason
+						    : a->trial.verdict ? "on"
+								       : "off",
+					 .guesses = a->guesses,
+					 .trials = a->trial.trials,
+					 .on_s = a->trial.on_s,
+					 .off_s = a->trial.off_s };
+}

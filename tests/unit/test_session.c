@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sessions on a tiny random model: what is computed from a restored context is bit for bit what a
+ * fresh one gives, wherever the prompt leaves the session; a file that was cut at any byte, or has
+ * any byte of it changed, restores to what is before; what is not this run's is refused and left as
+ * it is.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include "engine/session.h"
+#include "tests/unit/tiny_model.h"
+
+#define TOKENS 50
+#define WHY    1024
+#define HEAD   64
+#define BLOCK  32 /* bytes of a block in front of its token ids */
+/* f32, width 24, 4 layers, and keys of 16 on two of them. */
+#define ROW ((size_t)(4 * 24 + 2 * 16) * 4)
+
+/* Random models whose indexers have no tie in the prompts here; and whose first one is at token 15. */
+#define NO_TIES    11
+#define TIED_AT_15 70
+
+struct made {
+	struct tiny tiny;
+	struct modelfile *file;
+	char path[300];
+	struct engine_options options;
+};
+
+static int32_t ids[TOKENS];
+
+static void make(struct made *m, struct wfmt fmt, uint64_t seed)
+{
+	char why[WHY] = "";
+
+	tiny_make(&m->tiny, fmt, seed);
+	if (modelfile_load(m->tiny.dir, &m->file, why))
+		fail_msg("%s", why);
+	snprintf(m->path, sizeof(m->path), "%s/session", m->tiny.dir);
+	m->options = (struct engine_options){ .threads = 1, .ctx = TINY_CTX };
+	for (int i = 0; i < TOKENS; i++)
+		ids[i] = (i * 29 + i * i) % TINY_VOCAB;
+}
+
+static void drop(struct made *m)
+{
+	modelfile_free(m->file);
+	tiny_remove(&m->tiny);
+}
+
+static struct engine *open_engine(const struct made *m)
+{
+	char why[WHY] = "";
+	struct engine *e;
+
+	if (engine_open(m->file, &m->options, &e, why))
+		fail_msg("%s", why);
+	return e;
+}
+
+static struct kv_session *open_session(const struct made *m)
+{
+	char why[WHY] = "";
+	struct kv_session *s;
+
+	if (kv_session_open(m->path, m->file, &m->options, &s, why))
+		fail_msg("%s", why);
+	return s;
+}
+
+static void feed(struct engine *e, const int32_t *tokens, int n)
+{
+	char why[WHY] = "";
+
+	if (engine_feed(e, tokens, n, why))
+		fail_msg("%s", why);
+}
+
+static void save(struct kv_session *s)
+{
+	char why[WHY] = "";
+
+	if (kv_session_save(s, false, why))
+		fail_msg("%s", why);
+}
+
+static void restore(struct kv_session *s, struct engine *e, const int32_t *prompt, int n)
+{
+	char why[WHY] = "";
+
+	if (kv_session_restore(s, e, prompt, n, why))
+		fail_msg("%s", why);
+}
+
+static char *read_file(const char *path, size_t *n)
+{
+	char *data;
+
+	if (read_whole(path, 1 << 24, &data, n))
+		fail_msg("%s cannot be read", path);
+	return data;
+}
+
+static void write_file(const char *path, const void *data, size_t n)
+{
+	FILE *f = fopen(path, "w");
+
+	assert_non_null(f);
+	assert_int_equal(fwrite(data, 1, n, f), n);
+	assert_int_equal(fclose(f), 0);
+}
+
+/* The prompt through a session: restores `want` tokens, saves in pieces of 7; then the logits must be
+ * those of a fresh context. */
+static void continue_session(const struct made *m, struct engine *e, const int32_t *prompt, int n,
+			     int want)
+{
+	float got[TINY_VOCAB], fresh[TINY_VOCAB];
+	char why[WHY] = "";
+	struct kv_session *s = open_session(m);
+
+	restore(s, e, prompt, n);
+	assert_int_equal(engine_position(e), want);
+	for (int at = want, k; at < n; at += k) {
+		k = n - at < 7 ? n - at : 7;
+		feed(e, prompt + at, k);
+		save(s);
+	}
+	kv_session_close(s);
+	assert_int_equal(engine_logits(e, got, why), 0);
+	engine_reset(e);
+	feed(e, prompt, n);
+	assert_int_equal(engine_logits(e, fresh, why), 0);
+	assert_memory_equal(got, fresh, sizeof(got));
+}
+
+/* The first tokens of ids, then others. */
+static const int32_t *leaving(int common)
+{
+	static int32_t other[TOKENS];
+
+	for (int i = 0; i < TOKENS; i++)
+		other[i] = i < common ? ids[i] : (ids[i] + 1 + i % 3) % TINY_VOCAB;
+	return other;
+}
+
+static void check_prompts(struct wfmt fmt, uint64_t seed, enum kv_type kv, bool floats)
+{
+	struct made m;
+
+	make(&m, fmt, seed);
+	m.options.kv = kv;
+	m.options.float_activations = floats;
+	struct engine *e = open_engine(&m);
+	continue_session(&m, e, ids, 20, 0);
+	continue_session(&m, e, ids, 20, 19);         /* the same */
+	continue_session(&m, e, ids, 40, 19);         /* longer */
+	continue_session(&m, e, ids, 12, 11);         /* shorter: takes nothing back */
+	continue_session(&m, e, ids, 50, 39);         /* ... as is seen here */
+	continue_session(&m, e, leaving(25), 45, 24); /* leaves it in the middle */
+	continue_session(&m, e, leaving(25), 50, 44);
+	continue_session(&m, e, ids, 50, 24);       /* and back */
+	continue_session(&m, e, leaving(0), 30, 0); /* nothing in common */
+	continue_session(&m, e, ids, 1, 0);
+	continue_session(&m, e, leaving(0), 30, 0);
+	engine_close(e);
+	drop(&m);
+}
+
+static void continues_as_a_fresh_run(void **state)
+{
+	(void)state;
+	check_prompts((struct wfmt){ W_F32, 0 }, NO_TIES, KV_F32, false);
+	check_prompts((struct wfmt){ W_Q4, 32 }, NO_TIES, KV_F32, true);
+	check_prompts((struct wfmt){ W_Q8, 64 }, NO_TIES, KV_BF16, false);
+}
+
+/* What a tie decided is not kept: it may be decided otherwise in a longer context. */
+static void ties(void **state)
+{
+	struct made m;
+
+	(void)state;
+	make(&m, (struct wfmt){ W_F32, 0 }, TIED_AT_15);
+	struct engine *e = open_engine(&m);
+	continue_session(&m, e, ids, 30, 0);
+	assert_int_equal(engine_first_tie(e), 15);
+	assert_int_equal(engine_settled(e), 15);
+	continue_session(&m, e, ids, 40, 14);
+	continue_session(&m, e, leaving(25), 50, 14);
+	continue_session(&m, e, leaving(6), 50, 5);
+	engine_close(e);
+	drop(&m);
+}
+
+/* A smaller context than that the session was made with. */
+static void of_a_longer_context(void **state)
+{
+	struct made m;
+
+	(void)state;
+	make(&m, (struct wfmt){ W_F32, 0 }, NO_TIES);
+	struct engine *e = open_engine(&m);
+	continue_session(&m, e, ids, 50, 0);
+	engine_close(e);
+	m.options.ctx = 30;
+	e = open_engine(&m);
+	continue_session(&m, e, ids, 30, 29);
+	continue_session(&m, e, leaving(20), 30, 19);
+	engine_close(e);
+	drop(&m);
+}
+
+/* A file of three blocks of 10, 9 and 1 tokens. */
+#define WHOLE 20
+static const size_t block_at[] = { HEAD, HEAD + BLOCK + 10 * (4 + ROW),
+				   HEAD + 2 * BLOCK + 19 * (4 + ROW),
+				   HEAD + 3 * BLOCK + 20 * (4 + ROW) };
+static const int block_tokens[] = { 0, 10, 19, 20 };
+
+static void three_blocks(const struct made *m, struct engine *e, char **data, size_t *n)
+{
+	unlink(m->path);
+	struct kv_session *s = open_session(m);
+	restore(s, e, ids, WHOLE);
+	for (int i = 0; i < 3; i++) {
+		feed(e, ids + block_tokens[i], block_tokens[i + 1] - block_tokens[i]);
+		/* Nothing here is tied, so that all is saved at once. */
+		assert_int_equal(engine_settled(e), block_tokens[i + 1]);
+		save(s);
+	}
+	kv_session_close(s);
+	*data = read_file(m->path, n);
+	assert_int_equal(*n, block_at[3]);
+}
+
+/* A session of this file restores so many tokens, says what it left out, and can be continued. */
+static void restores(const struct made *m, struct engine *e, int tokens, size_t torn, bool go_on)
+{
+	struct kv_session *s = open_session(m);
+	struct stat st;
+
+	restore(s, e, ids, TOKENS);
+	assert_int_equal(engine_position(e), tokens ? tokens - 1 : 0);
+	assert_int_equal(kv_session_torn(s), torn);
+	kv_session_close(s);
+	if (!go_on)
+		return;
+	continue_session(m, e, ids, 30, tokens ? tokens - 1 : 0);
+	assert_int_equal(stat(m->path, &st), 0);
+	continue_session(m, e, ids, 40, 29);
+}
+
+/* The number of whole blocks below a size. */
+static int blocks_below(size_t size)
+{
+	int n = 0;
+
+	while (n < 3 && block_at[n + 1] <= size)
+		n++;
+	return n;
+}
+
+static void cut_at_any_byte(void **state)
+{
+	struct made m;
+	size_t n;
+	char *data;
+
+	(void)state;
+	make(&m, (struct wfmt){ W_F32, 0 }, NO_TIES);
+	struct engine *e = open_engine(&m);
+	three_blocks(&m, e, &data, &n);
+	for (size_t size = 0; size <= n; size++) {
+		/* Byte by byte through the head and the last two blocks. */
+		if (size > HEAD + 100 && size < block_at[1] - 100)
+			continue;
+		int whole = blocks_below(size);
+		write_file(m.path, data, size);
+		restores(&m, e, block_tokens[whole], size < HEAD ? size : size - block_at[whole],
+			 size % 61 == 0 || size == n);
+	}
+	free(data);
+	engine_close(e);
+	drop(&m);
+}
+
+static void refused(const struct made *m, int err, const char *words)
+{
+	char why[WHY] = "";
+	struct kv_session *s;
+	size_t before, after;
+	char *was = read_file(m->path, &before);
+
+	assert_int_equal(kv_session_open(m->path, m->file, &m->options, &s, why), -err);
+	assert_null(s);
+	if (!strstr(why, words))
+		fail_msg("\"%s\" does not say \"%s\"", why, words);
+	char *is = read_file(m->path, &after);
+	assert_int_equal(before, after);
+	assert_memory_equal(was, is, before);
+	free(was);
+	free(is);
+}
+
+static void any_byte_changed(void **state)
+{
+	struct made m;
+	size_t n;
+	char *data;
+
+	(void)state;
+	make(&m, (struct wfmt){ W_F32, 0 }, NO_TIES);
+	struct engine *e = open_engine(&m);
+	three_blocks(&m, e, &data, &n);
+	for (size_t at = 0; at < n; at++) {
+		if (at > HEAD + 100 && at < block_at[1] - 100)
+			continue;
+		int whole = blocks_below(at);
+		data[at] ^= (char)(1 << at % 8);
+		write_file(m.path, data, n);
+		if (at < HEAD)
+			refused(&m, EINVAL, "is no session");
+		else
+			restores(&m, e, block_tokens[whole], n - block_at[whole], at % 61 == 0);
+		data[at] ^= (char)(1 << at % 8);
+	}
+	free(data);
+	engine_close(e);
+	drop(&m);
+}
+
+/* Numbers that no session has, under checksums that hold. */
+static void hostile_numbers(void **state)
+{
+	static const struct {
+		int at; /* in the last block, which is one token */
+		uint32_t value;
+	} cases[] = { { 8, 20 },          { 8, UINT32_MAX },  { 8, INT32_MAX },
+		      { 12, 0 },          { 12, 2 },          { 12, UINT32_MAX },
+		      { 12, 1 << 30 },    { 16, UINT32_MAX }, { 16, 1u << 31 },
+		      { 20, 1 },          { 24, 0 },          { 24, 4 + ROW - 1 },
+		      { 24, UINT32_MAX }, { 28, 1 },          { 28, UINT32_MAX } };
+	struct made m;
+	size_t n;
+	char *data;
+	uint64_t chain, check;
+
+	(void)state;
+	make(&m, (struct wfmt){ W_F32, 0 }, NO_TIES);
+	struct engine *e = open_engine(&m);
+	three_blocks(&m, e, &data, &n);
+	char *last = data + block_at[2], *was = malloc(n);
+	assert_non_null(was);
+	memcpy(was, data, n);
+	memcpy(&chain, data + block_at[1], 8);
+	for (size_t i = 0; i <= sizeof(cases) / sizeof(cases[0]); i++) {
+		bool none = i == sizeof(cases) / sizeof(cases[0]); /* that the check is ours */
+		memcpy(data, was, n);
+		if (!none)
+			memcpy(last + cases[i].at, &cases[i].value, 4);
+		check = XXH3_64bits_withSeed(last + 8, n - block_at[2] - 8, chain);
+		memcpy(last, &check, 8);
+		write_file(m.path, data, n);
+		restores(&m, e, none ? 20 : 19, none ? 0 : n - block_at[2], true);
+	}
+	/* A token that is none: whoever asks for it is told so by the engine. */
+	int32_t prompt[WHOLE + 1], bad = TINY_VOCAB;
+	char why[WHY] = "";
+	memcpy(data, was, n);
+	memcpy(last + BLOCK, &bad, 4);
+	check = XXH3_64bits_withSeed(last + 8, n - block_at[2] - 8, chain);
+	memcpy(last, &check, 8);
+	write_file(m.path, data, n);
+	memcpy(prompt, ids, sizeof(prompt));
+	prompt[19] = bad;
+	struct kv_session *s = open_session(&m);
+	restore(s, e, prompt, WHOLE + 1);
+	assert_int_equal(engine_position(e), 18);
+	assert_int_equal(engine_feed(e, prompt + 18, 3, why), -EINVAL);
+	kv_session_close(s);
+	free(was);
+	free(data);
+	engine_close(e);
+	drop(&m);
+}
+
+static void of_another_run(void **state)
+{
+	struct made m, other;
+	size_t n, after;
+	char *data, why[WHY] = "";
+	struct kv_session *s, *second;
+
+	(void)state;
+	make(&m, (struct wfmt){ W_Q4, 32 }, NO_TIES);
+	struct engine *e = open_engine(&m);
+	continue_session(&m, e, ids, 20, 0);
+	data = read_file(m.path, &n);
+	m.options.kv = KV_BF16;
+	refused(&m, EINVAL, "was made with --kv f32");
+	m.options.kv = KV_F32;
+	m.options.float_activations = true;
+	refused(&m, EINVAL, "was made with --activations 8");
+	m.options.float_activations = false;
+
+	s = open_session(&m);
+	assert_int_equal(kv_session_open(m.path, m.file, &m.options, &second, why), -EBUSY);
+	assert_non_null(strstr(why, "in use by another process"));
+	kv_session_close(s);
+	engine_close(e);
+
+	make(&other, (struct wfmt){ W_Q8, 32 }, NO_TIES); /* another model.json */
+	write_file(other.path, data, n);
+	refused(&other, EINVAL, "belongs to another model");
+	drop(&other);
+
+	make(&other, (struct wfmt){ W_Q4, 32 },
+	     NO_TIES + 1); /* the same model.json, other weights */
+	write_file(other.path, data, n);
+	e = open_engine(&other);
+	s = open_session(&other);
+	restore(s, e, ids, 30);
+	assert_int_equal(engine_position(e), 19);
+	feed(e, ids + 19, 11);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(kv_session_save(s, true, why), -ESTALE);
+		assert_non_null(strstr(why, "is not what this run computes"));
+	}
+	kv_session_close(s);
+	engine_close(e);
+	char *is = read_file(other.path, &after);
+	assert_int_equal(n, after);
+	assert_memory_equal(data, is, n);
+	free(is);
+	free(data);
+	drop(&other);
+	drop(&m);
+}
+
+static void no_session_at_all(void **state)
+{
+	struct made m;
+	char why[WHY] = "";
+	struct kv_session *s;
+
+	(void)state;
+	make(&m, (struct wfmt){ W_F32, 0 }, NO_TIES);
+	write_file(m.path, "Dear diary", 10);
+	refused(&m, EINVAL, "is no session of coli-engine");
+	unlink(m.path);
+	assert_int_equal(mkfifo(m.path, 0600), 0);
+	assert_int_equal(kv_session_open(m.path, m.file, &m.options, &s, why), -EINVAL);
+	assert_non_null(strstr(why, "is not a plain file"));
+	unlink(m.path);
+	snprintf(m.path, sizeof(m.path), "%s/nowhere/s", m.tiny.dir);
+	assert_int_equal(kv_session_open(m.path, m.file, &m.options, &s, why), -ENOENT);
+	assert_non_null(strstr(why, "nowhere/s cannot be opened: No such file"));
+	drop(&m);
+}
+
+/* A drive without room: the error is told, and what was there is as good as before. */
+static void no_room_to_write(void **state)
+{
+	struct made m;
+	struct rlimit was, little;
+	char why[WHY] = "";
+
+	(void)state;
+	make(&m, (struct wfmt){ W_F32, 0 }, NO_TIES);
+	struct engine *e = open_engine(&m);
+	continue_session(&m, e, ids, 14, 0);
+	struct kv_session *s = open_session(&m);
+	struct stat before, after;
+	assert_int_equal(stat(m.path, &before), 0);
+	restore(s, e, ids, 30);
+	feed(e, ids + 13, 17);
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	little = was;
+	little.rlim_cur = (rlim_t)before.st_size + 1000;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
+	assert_int_equal(kv_session_save(s, false, why), -EFBIG);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	assert_non_null(strstr(why, "cannot be appended to the session"));
+	assert_int_equal(stat(m.path, &after), 0);
+	assert_int_equal(before.st_size, after.st_size);
+	save(s); /* there is room again */
+	kv_session_close(s);
+	continue_session(&m, e, ids, 40, 29);
+	engine_close(e);
+	drop(&m);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(continues_as_a_fresh_run), cmocka_unit_test(ties),
+		cmocka_unit_test(of_a_longer_context),      cmocka_unit_test(cut_at_any_byte),
+		cmocka_unit_test(any_byte_changed),         cmocka_unit_test(hostile_numbers),
+		cmocka_unit_test(of_another_run),           cmocka_unit_test(no_session_at_all),
+		cmocka_unit_test(no_room_to_write),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
