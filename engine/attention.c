@@ -16,26 +16,18 @@ static void add_bias(float *y, const float *bias, int m, size_t width)
 			y[i * width + k] += bias[k];
 }
 
-/* w->x -> w->q, and the new rows of the cache, w->kv, before norm and rotation. */
-static void project_all(const struct compute *cp, const struct model_config *c,
-			const struct attention_weights *a, int m, size_t width,
-			struct attention_work *w)
+/* The second of the two steps that queries take. */
+static void widen_queries(const struct compute *cp, const struct model_config *c,
+			  const struct attention_weights *a, int m, struct attention_work *w)
 {
-	size_t hidden = (size_t)c->hidden, q_lora = (size_t)c->q_lora;
-	size_t q_width = (size_t)c->heads * ((size_t)c->nope + (size_t)c->rope);
-	const struct matmul both[] = { { q_lora ? &a->q_a : &a->q, q_lora ? w->qr : w->q,
-					 q_lora ? q_lora : q_width },
-				       { &a->kv_a, w->kv, width } };
+	size_t q_lora = (size_t)c->q_lora;
 
-	matmuls(cp, both, 2, w->x, hidden, m);
-	add_bias(w->kv, a->kv_a_bias, m, width);
-	if (!q_lora)
-		return;
 	add_bias(w->qr, a->q_a_bias, m, q_lora);
 	for (size_t i = 0; i < (size_t)m; i++)
 		rms_norm(w->qr + i * q_lora, w->qr + i * q_lora, a->q_norm, c->q_lora,
 			 c->lora_norm_eps);
-	matmul(cp, &a->q_b, w->qr, q_lora, m, w->q, q_width);
+	matmul(cp, &a->q_b, w->qr, q_lora, m, w->q,
+	       (size_t)c->heads * ((size_t)c->nope + (size_t)c->rope));
 }
 
 static void project(const struct compute *cp, const struct model_config *c,
@@ -43,8 +35,11 @@ static void project(const struct compute *cp, const struct model_config *c,
 		    const struct attention_task *t, struct attention_work *w, const float *h)
 {
 	const struct attention_weights *a = &l->attention;
-	size_t hidden = (size_t)c->hidden, width = (size_t)kv->width;
+	size_t hidden = (size_t)c->hidden, q_lora = (size_t)c->q_lora, width = (size_t)kv->width;
 	size_t q_dim = (size_t)c->nope + (size_t)c->rope, q_width = (size_t)c->heads * q_dim;
+	const struct matmul both[] = { q_lora ? (struct matmul){ &a->q_a, w->qr, q_lora }
+					      : (struct matmul){ &a->q, w->q, q_width },
+				       { &a->kv_a, w->kv, width } };
 
 	for (int i = 0; i < t->m; i++) {
 		rms_norm(w->x + (size_t)i * hidden, h + (size_t)i * hidden, l->attention_norm,
@@ -52,7 +47,10 @@ static void project(const struct compute *cp, const struct model_config *c,
 		rope_scaled_angles(w->angles + (size_t)i * (size_t)c->rope, c->rope, c->rope_theta,
 				   &c->rope_scaling, t->position + i);
 	}
-	project_all(cp, c, a, t->m, width, w);
+	matmuls(cp, both, 2, w->x, hidden, t->m);
+	add_bias(w->kv, a->kv_a_bias, t->m, width);
+	if (q_lora)
+		widen_queries(cp, c, a, t->m, w);
 	for (int i = 0; i < t->m; i++) {
 		float *row = w->kv + (size_t)i * width,
 		      *cs = w->angles + (size_t)i * (size_t)c->rope;

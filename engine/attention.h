@@ -41,8 +41,10 @@ struct attention_work {
 	float *mixed;    /* [rows][heads][kv_lora]; as absorbed */
 	float *heads;    /* [rows][heads][v_dim] */
 	float *out;      /* [rows][hidden] */
-	float *score; /* [threads][ATTENTION_HEADS][keys], keys = min(ctx, index_topk); [threads][GROUPED_TILE][keys] */
-	float *key_rows; /* [threads][ATTENTION_KEYS][kv_lora + rope] */
+	/* [threads][ATTENTION_HEADS][keys], keys = min(ctx, index_topk); GROUPED_TILE of them, keys
+	 * = ctx + 1 */
+	float *score;
+	float *key_rows; /* [threads][ATTENTION_KEYS][kv_lora + rope]; of head_dim */
 	size_t keys;
 	struct index_work index;
 };

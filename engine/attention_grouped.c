@@ -4,7 +4,6 @@
  */
 #include "engine/attention_grouped.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "engine/norm.h"
@@ -16,7 +15,7 @@ void attention_grouped_lay_out(struct attention_work *w, const struct model_conf
 	size_t n = (size_t)rows, f = sizeof(float), hidden = (size_t)c->hidden;
 	size_t q = (size_t)c->heads * (size_t)c->head_dim, kv = (size_t)config_kv_width(c);
 
-	w->keys = (size_t)ctx;
+	w->keys = (size_t)ctx + 1; /* the sink */
 	w->x = arena_take(a, n * hidden, f);
 	w->q = arena_take(a, n * q, f);
 	w->kv = arena_take(a, n * kv, f);
@@ -26,6 +25,7 @@ void attention_grouped_lay_out(struct attention_work *w, const struct model_conf
 	w->heads = arena_take(a, n * q, f);
 	w->out = arena_take(a, n * hidden, f);
 	w->score = arena_take(a, (size_t)threads * GROUPED_TILE * w->keys, f);
+	w->key_rows = arena_take(a, (size_t)threads * ATTENTION_KEYS * (size_t)c->head_dim, f);
 }
 
 /* What the loops work on. */
@@ -110,14 +110,15 @@ static void project(struct job *j, const float *norm, const float *h)
 	const struct attention_weights *a = j->weights;
 	struct attention_work *w = j->work;
 	size_t hidden = (size_t)c->hidden, width = (size_t)j->kv->width;
+	const struct matmul all[] = { { &a->q, w->q, (size_t)c->heads * (size_t)c->head_dim },
+				      { &a->k, w->kv, width },
+				      { &a->v, w->kv + width / 2, width } };
 	int m = j->task->m;
 
 	for (int i = 0; i < m; i++)
 		rms_norm(w->x + (size_t)i * hidden, h + (size_t)i * hidden, norm, c->hidden,
 			 c->norm_eps);
-	matmul(cp, &a->q, w->x, hidden, m, w->q, (size_t)c->heads * (size_t)c->head_dim);
-	matmul(cp, &a->k, w->x, hidden, m, w->kv, width);
-	matmul(cp, &a->v, w->x, hidden, m, w->kv + width / 2, width);
+	matmuls(cp, all, 3, w->x, hidden, m);
 	/* A number is normed and turned in the time of some 16 multiply-adds. */
 	compute_run(cp, 16.0 * m * (c->heads * c->head_dim + j->kv->width), m, finish_row, j);
 }
@@ -137,93 +138,88 @@ struct tile {
 	int n, from, to, lo, hi;
 };
 
-/* Which queries of the tile see key s: those of rows from its own position on, until its window
- * has gone past. They follow each other. */
-static void viewers(const struct job *j, const struct tile *t, int s, int *from, int *to)
-{
-	int row = s - j->task->position, last = j->task->m;
-
-	if (j->config->windowed[j->task->layer] && row + j->config->window < last)
-		last = row + j->config->window;
-	*from = row > 0 && row * j->group > t->from ? row * j->group : t->from;
-	*to = last * j->group < t->to ? last * j->group : t->to;
-}
-
-static float *query(const struct job *j, float *base, const struct tile *t, int i)
+/* Where query i of head n has its numbers in one of the arrays by group. */
+static float *place(const struct job *j, float *base, const struct tile *t, int i)
 {
 	size_t all = (size_t)j->task->m * (size_t)j->group;
 
 	return base + ((size_t)t->n * all + (size_t)i) * (size_t)j->config->head_dim;
 }
 
-/* How many keys from s on the same queries see, at most COMPUTE_ROWS, for which there is room. */
-static int same_viewers(const struct job *j, const struct tile *t, int s, int *from, int *to)
+/* Some keys, or values, of the tile's head: m of them from s on. */
+static const float *rows_of(const struct job *j, const struct tile *t, int s, int m, bool values,
+			    float *buf, size_t *ld)
 {
-	int n = 1, first, last;
+	int dim = j->config->head_dim, from = (values ? j->kv->width / 2 : 0) + t->n * dim;
 
-	viewers(j, t, s, from, to);
-	for (; n < COMPUTE_ROWS && s + n < t->hi; n++) {
-		viewers(j, t, s + n, &first, &last);
-		if (first != *from || last != *to)
-			break;
-	}
-	return n;
+	return kvcache_part(j->kv, j->task->layer, s, m, from, dim, buf, ld);
 }
 
+static int min_int(int a, int b)
+{
+	return a < b ? a : b;
+}
+
+/* All queries of the tile with all its keys: what a query does not see is computed in vain, which
+ * costs less than to leave it out. */
 static void score_keys(const struct job *j, const struct tile *t, float *score, float *buf)
 {
-	int dim = j->config->head_dim, from, to;
-	size_t keys = j->work->keys, ld;
+	int dim = j->config->head_dim;
+	size_t ld;
 
-	for (int s = t->lo, n; s < t->hi; s += n) {
-		n = same_viewers(j, t, s, &from, &to);
-		const float *key =
-			kvcache_parts(j->kv, j->task->layer, s, n, t->n * dim, dim, buf, &ld);
-		if (from < to)
-			kernel()->dot_block(query(j, j->work->absorbed, t, from), (size_t)dim,
-					    to - from, key, ld, n, dim,
-					    score + (size_t)(from - t->from) * keys + s - t->lo,
-					    keys);
+	for (int s = t->lo, m; s < t->hi; s += m) {
+		m = min_int(t->hi - s, ATTENTION_KEYS);
+		const float *keys = rows_of(j, t, s, m, false, buf, &ld);
+		kernel()->dot_block(place(j, j->work->absorbed, t, t->from), (size_t)dim,
+				    t->to - t->from, keys, ld, m, dim, score + s - t->lo,
+				    j->work->keys);
 	}
+}
+
+/* The scores of query i become the shares of the keys: none for those that it does not see. The
+ * sink takes part as one key more. */
+static void share_out(const struct job *j, const struct tile *t, int i, float *score)
+{
+	const float *sinks = j->weights->sinks;
+	int position = j->task->position + i / j->group, first = first_key(j, position) - t->lo;
+	int end = position + 1 - t->lo, all = t->hi - t->lo;
+
+	if (sinks)
+		score[end] = sinks[t->n * j->group + i % j->group];
+	softmax(score + first, end - first + (sinks ? 1 : 0));
+	memset(score, 0, (size_t)first * sizeof(*score));
+	memset(score + end, 0, (size_t)(all - end) * sizeof(*score));
 }
 
 static void mix_values(const struct job *j, const struct tile *t, const float *score, float *buf)
 {
-	int dim = j->config->head_dim, from, to;
-	size_t keys = j->work->keys, ld;
+	int dim = j->config->head_dim, count = t->to - t->from;
+	float *out = place(j, j->work->mixed, t, t->from);
+	size_t ld;
 
-	memset(query(j, j->work->mixed, t, t->from), 0,
-	       (size_t)(t->to - t->from) * (size_t)dim * sizeof(float));
-	for (int s = t->lo, n; s < t->hi; s += n) {
-		n = same_viewers(j, t, s, &from, &to);
-		const float *value = kvcache_parts(j->kv, j->task->layer, s, n,
-						   j->kv->width / 2 + t->n * dim, dim, buf, &ld);
-		if (from < to)
-			kernel()->mix_block(score + (size_t)(from - t->from) * keys + s - t->lo,
-					    keys, to - from, value, ld, n, dim,
-					    query(j, j->work->mixed, t, from), (size_t)dim);
+	memset(out, 0, (size_t)count * (size_t)dim * sizeof(float));
+	for (int s = t->lo, m; s < t->hi; s += m) {
+		m = min_int(t->hi - s, ATTENTION_KEYS);
+		const float *values = rows_of(j, t, s, m, true, buf, &ld);
+		kernel()->mix_block(score + s - t->lo, j->work->keys, count, values, ld, m, dim,
+				    out, (size_t)dim);
 	}
 }
 
 static void attend_tile(void *arg, int item, int thread)
 {
 	const struct job *j = arg;
-	const float *sinks = j->weights->sinks;
-	int all = j->task->m * j->group, position = j->task->position;
+	const struct attention_work *w = j->work;
 	struct tile t = { .n = item / j->tiles, .from = item % j->tiles * j->tile };
-	float *score = j->work->score + (size_t)thread * GROUPED_TILE * j->work->keys;
-	float *buf = compute_rows(j->compute, thread);
+	float *score = w->score + (size_t)thread * GROUPED_TILE * w->keys;
+	float *buf = w->key_rows + (size_t)thread * ATTENTION_KEYS * (size_t)j->config->head_dim;
 
-	t.to = t.from + j->tile < all ? t.from + j->tile : all;
-	t.lo = first_key(j, position + t.from / j->group);
-	t.hi = position + (t.to - 1) / j->group + 1;
+	t.to = min_int(t.from + j->tile, j->task->m * j->group);
+	t.lo = first_key(j, j->task->position + t.from / j->group);
+	t.hi = j->task->position + (t.to - 1) / j->group + 1;
 	score_keys(j, &t, score, buf);
-	for (int i = t.from; i < t.to; i++) {
-		int at = position + i / j->group, first = first_key(j, at);
-		softmax_sink(score + (size_t)(i - t.from) * j->work->keys + first - t.lo,
-			     at + 1 - first,
-			     sinks ? sinks[t.n * j->group + i % j->group] : -INFINITY);
-	}
+	for (int i = t.from; i < t.to; i++)
+		share_out(j, &t, i, score + (size_t)(i - t.from) * w->keys);
 	mix_values(j, &t, score, buf);
 }
 

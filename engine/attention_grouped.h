@@ -8,8 +8,9 @@
  *	p        = softmax(score, sink_h), the sink's share dropped
  *	o_h      = sum_s p[s] v_g[s]
  *
- * Queries are taken together with all others of their group that see a key, so that each key is
- * read once for them; each number is still summed in the one fixed order.
+ * Queries are taken together with others of their group, so that a key is read once for them; each
+ * number is still summed in the one fixed order, of which keys that a query does not see are no part
+ * (their share is 0).
  */
 #ifndef ENGINE_ATTENTION_GROUPED_H
 #define ENGINE_ATTENTION_GROUPED_H

@@ -54,10 +54,10 @@ struct model_config {
 	enum router_scoring scoring;
 	bool router_bias, select_bias, norm_topk;
 	float routed_scale;
-	/* Per layer, the extra ones included: those have experts and an indexer each */
-	bool sparse[MODEL_MAX_LAYERS]; /* experts, else a dense feed-forward */
-	bool full[MODEL_MAX_LAYERS];   /* has its own indexer, else uses the set of the nearest full
-					  layer before */
+	/* Per layer, the extra ones included: those have experts, their own indexer and no window */
+	bool sparse[MODEL_MAX_LAYERS];   /* experts, else a dense feed-forward */
+	bool full[MODEL_MAX_LAYERS];     /* has its own indexer, else uses the set of the nearest
+					    full layer before */
 	bool windowed[MODEL_MAX_LAYERS]; /* sees the last `window` tokens only */
 	int extra_layers; /* MTP layers behind the last one, no part of the forward pass. A store
 			     may lack them all the same (mtp.h) */

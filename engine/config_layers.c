@@ -150,13 +150,13 @@ int config_read_layers(const struct json_in *in, struct model_config *c, char *w
 {
 	int r = read_sparse(in, c, why);
 
+	for (int i = c->layers; i < c->layers + c->extra_layers; i++) {
+		c->sparse[i] = true;
+		c->full[i] = c->arch->indexer;
+	}
 	if (!r && c->arch->indexer)
 		r = read_full(in, c, why);
 	if (!r && c->arch->window != WINDOW_NEVER)
 		r = read_window(in, c, why);
-	for (int i = c->layers; i < c->layers + c->extra_layers && !r; i++) {
-		c->sparse[i] = true;
-		c->full[i] = c->arch->indexer;
-	}
 	return r;
 }

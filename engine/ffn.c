@@ -148,26 +148,30 @@ static void gate_and_up(struct batch *b)
 
 static void add_bias(float *y, const float *bias, int rows, size_t width)
 {
-	for (size_t i = 0; bias && i < (size_t)rows; i++)
+	for (size_t r = 0; r < (size_t)rows; r++)
 		for (size_t k = 0; k < width; k++)
-			y[i * width + k] += bias[k];
+			y[r * width + k] += bias[k];
+}
+
+static void activate(const struct ffn_biases *b, float *gate, float *up, int rows, size_t width)
+{
+	if (!b) {
+		swiglu(gate, up, rows * (int)width);
+		return;
+	}
+	add_bias(gate, b->gate, rows, width);
+	add_bias(up, b->up, rows, width);
+	swiglu_clamped(gate, up, rows * (int)width, b->limit);
 }
 
 static void activate_item(void *arg, int i, int thread)
 {
 	const struct batch *b = arg;
 	const struct ffn_tile *t = &b->work->tile[i];
-	const struct ffn_task *task = t->task;
-	float *gate = b->work->gate + (size_t)t->at * b->width,
-	      *up = b->work->up + (size_t)t->at * b->width;
+	float *gate = b->work->gate + (size_t)t->at * b->width;
 
 	(void)thread;
-	add_bias(gate, task->bias[FFN_GATE], t->n, b->width);
-	add_bias(up, task->bias[FFN_UP], t->n, b->width);
-	if (task->clamp)
-		swiglu_clamped(gate, up, t->n * (int)b->width, task->limit);
-	else
-		swiglu(gate, up, t->n * (int)b->width);
+	activate(t->task->biases, gate, b->work->up + (size_t)t->at * b->width, t->n, b->width);
 	if (compute_in_int8(b->compute, b->wanted))
 		quantise(b, i, b->wanted, gate, b->width);
 }
@@ -189,5 +193,6 @@ void ffn_run(const struct compute *cp, const struct ffn_task *t, int count, stru
 	describe(&b, FFN_DOWN, w->gate, NULL, w->product);
 	compute_products(cp, w->product, count);
 	for (int i = 0; i < count; i++)
-		add_bias(t[i].y, t[i].bias[FFN_DOWN], t[i].n, b.hidden);
+		if (t[i].biases)
+			add_bias(t[i].y, t[i].biases->down, t[i].n, b.hidden);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The feed-forward of every kind of layer, down(act(gate x, up x)): of one network or of several
- * at once, which is how a layer's experts are computed as they arrive.
+ * The feed-forward of every kind of layer, down(silu(gate x) * up x), or gpt-oss's form of it: of one
+ * network or of several at once, which is how a layer's experts are computed as they arrive.
  *
  * However many there are, four loops are shared out to the threads: rows gathered and quantised,
  * gate and up, activation, down. A loop for each matrix of each expert would cost more than the
@@ -17,16 +17,19 @@
 
 enum ffn_matrix { FFN_GATE, FFN_UP, FFN_DOWN };
 
+/* gpt-oss: each matrix has a bias, and the activation is swiglu_clamped(). */
+struct ffn_biases {
+	const float *gate, *up, *down; /* [width], [width], [hidden] */
+	float limit;
+};
+
 struct ffn_task {
 	const struct wmat *matrix[3];
 	const float *x;     /* rows of hidden floats */
 	const int32_t *row; /* [n], the rows of x that are meant; NULL: the first n */
 	int n;
-	float *y; /* [n][hidden] */
-	/* gpt-oss: each matrix has a bias [rows], or NULL; and the activation is swiglu_clamped(). */
-	const float *bias[3];
-	bool clamp;
-	float limit;
+	float *y;                        /* [n][hidden] */
+	const struct ffn_biases *biases; /* NULL: none, and the plain activation */
 };
 
 struct ffn_tile;
@@ -46,15 +49,5 @@ void ffn_lay_out(struct ffn_work *w, int rows, int tasks, int hidden, int width,
 
 /* All tasks have matrices of the same shapes and formats, and each has a row at least. */
 void ffn_run(const struct compute *cp, const struct ffn_task *t, int count, struct ffn_work *w);
-
-/* gpt-oss: each matrix has a bias, and the activation is swiglu_clamped(). */
-struct ffn_biases {
-	const float *gate, *up, *down; /* [rows of gate], the same, [hidden] */
-	float limit;
-};
-
-void ffn_biased(const struct compute *cp, const struct wmat *gate, const struct wmat *up,
-		const struct wmat *down, const struct ffn_biases *b, const float *x, int n,
-		float *work, float *y);
 
 #endif

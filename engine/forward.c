@@ -88,8 +88,8 @@ int forward_init(struct forward *f, int layers, int ctx, int chunk, enum kv_type
 		return fail(why, ENOMEM, "no memory for %zu bytes of activations", bytes);
 	a.base = f->memory;
 	lay_out(f, f->config, ctx, chunk, f->compute->threads, &a);
-	memset(f->sets.count, 0,
-	       (size_t)chunk * sizeof(*f->sets.count)); /* where nothing chooses */
+	/* Where there is no indexer it stays so: all keys. */
+	memset(f->sets.count, 0, (size_t)chunk * sizeof(*f->sets.count));
 	int r = kvcache_init(&f->kv, f->config, layers, ctx, kv, why);
 	if (r)
 		forward_free(f);

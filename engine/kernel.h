@@ -57,12 +57,11 @@ struct kernel_table {
 			  int n, float *out, size_t ldo);
 	/* gate = silu(gate) * up, silu(v) = v / (1 + exp(-v)). */
 	void (*swiglu)(float *gate, const float *up, int n);
-	/* The same as gpt-oss has it: g = min(gate, limit), u = up within -limit .. limit,
+	/* gpt-oss's form: g = min(gate, limit), u = up within -limit .. limit,
 	 * gate = g / (1 + exp(-1.702 g)) * (u + 1). */
 	void (*swiglu_clamped)(float *gate, const float *up, int n, float limit);
-	/* x = exp(x - max) / sum, with one more number in both, which is dropped; -INFINITY: without.
-	 * n >= 1. */
-	void (*softmax)(float *x, int n, float sink);
+	/* x = exp(x - max) / sum. n >= 1. */
+	void (*softmax)(float *x, int n);
 	/* Rows x, x + ldx, ... of a->cols floats into the arrays of a. */
 	void (*quantise)(const float *x, size_t ldx, struct acts *a);
 	/* y[t * ldy + r] = row r of a block (rows WBLOCK * block + r of m, of q8 or q4) times row t of a,

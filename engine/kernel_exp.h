@@ -102,13 +102,11 @@ static float largest_of(const float *x, int n)
 
 /* The sum is taken in doubles: a million keys would lose digits in a float. Number i goes to sum
  * i mod LANES, whatever the width of a vector. */
-static void softmax(float *x, int n, float sink)
+static void softmax(float *x, int n)
 {
 	dvec sum[SUMS] = { 0 };
 	float max = largest_of(x, n);
-
-	max = sink > max ? sink : max;
-	double all = (double)exp_vec(ALL(sink - max))[0];
+	double all = 0;
 
 	for (int i = 0, k = 0; i < n; i += VEC, k = (k + 1) % SUMS) {
 		store_some(x + i, n - i, exp_vec(load_some(x + i, n - i) - max));

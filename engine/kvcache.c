@@ -160,14 +160,14 @@ const float *kvcache_rows(const struct kvcache *kv, int layer, const int32_t *se
 	return buf;
 }
 
-const float *kvcache_parts(const struct kvcache *kv, int layer, int first, int n, int from,
-			   int count, float *buf, size_t *ld)
+const float *kvcache_part(const struct kvcache *kv, int layer, int position, int n, int from,
+			  int count, float *buf, size_t *ld)
 {
-	*ld = kv->type == KV_F32 ? (size_t)kv->width : (size_t)count;
+	*ld = (size_t)(kv->type == KV_F32 ? kv->width : count);
 	if (kv->type == KV_F32)
-		return row_f32(kv, layer, first) + from;
+		return row_f32(kv, layer, position) + from;
 	for (int i = 0; i < n; i++) {
-		const uint16_t *row = row_bf16(kv, layer, first + i) + from;
+		const uint16_t *row = row_bf16(kv, layer, position + i) + from;
 		for (int k = 0; k < count; k++)
 			buf[(size_t)i * *ld + (size_t)k] = bf16_to_float(row[k]);
 	}

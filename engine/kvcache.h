@@ -46,9 +46,9 @@ void kvcache_copy_in(struct kvcache *kv, int layers, int first, int n, int of, c
  * floats: where they lie if they lie like that, else in buf [n][width]. */
 const float *kvcache_rows(const struct kvcache *kv, int layer, const int32_t *set, int from, int n,
 			  float *buf);
-/* Numbers from .. from + count - 1 of the n rows from position `first` on as floats, *ld apart: where
- * they lie, or in buf [n][count]. */
-const float *kvcache_parts(const struct kvcache *kv, int layer, int first, int n, int from,
-			   int count, float *buf, size_t *ld);
+/* Numbers from .. from + count - 1 of the rows of positions position .. position + n - 1 as floats,
+ * *ld apart: where they lie, or in buf [n][count]. */
+const float *kvcache_part(const struct kvcache *kv, int layer, int position, int n, int from,
+			  int count, float *buf, size_t *ld);
 
 #endif

@@ -13,7 +13,7 @@
 /* Of one expert. */
 static size_t bias_floats(const struct model_config *c)
 {
-	return 2 * (size_t)c->expert_width + (size_t)c->hidden;
+	return c->expert_biases ? 2 * (size_t)c->expert_width + (size_t)c->hidden : 0;
 }
 
 void moe_lay_out(struct moe_work *w, const struct model_config *c, int rows, struct arena *a)
@@ -36,8 +36,7 @@ void moe_lay_out(struct moe_work *w, const struct model_config *c, int rows, str
 	w->out = arena_take(a, entries * hidden, sizeof(float));
 	w->shared = arena_take(a, n * hidden, sizeof(float));
 	w->gates = arena_take(a, c->shared_gate ? n : 0, sizeof(float));
-	w->biases =
-		arena_take(a, c->expert_biases ? EXPERTS_BATCH * bias_floats(c) : 0, sizeof(float));
+	w->biases = arena_take(a, EXPERTS_BATCH * bias_floats(c), sizeof(float));
 }
 
 struct routing {
@@ -63,8 +62,7 @@ static void route(const struct compute *cp, const struct model_config *c,
 	struct routing r = { c, l->router_bias, w };
 
 	matmul(cp, &l->router, w->x, (size_t)c->hidden, m, w->logits, (size_t)c->experts);
-	for (size_t i = 0; l->logit_bias && i < (size_t)m * (size_t)c->experts; i++)
-		w->logits[i] += l->logit_bias[i % (size_t)c->experts];
+	router_add_bias(c, l->logit_bias, w->logits, m);
 	compute_run(cp, (double)m * c->experts * c->topk, m, route_row, &r);
 }
 
@@ -125,19 +123,16 @@ static int rows_of(const struct moe_work *w, const struct expert *e)
 	return w->start[e->id + 1] - w->start[e->id];
 }
 
-/* The biases of expert number i of a batch, as floats. */
-static void bind_biases(const struct model_config *c, const struct layer_weights *l, int expert,
-			int i, struct moe_work *w, struct ffn_task *t)
+/* Those of one expert, as floats into `to` [2 * expert_width + hidden]. */
+static struct ffn_biases biases_of(const struct model_config *c, const struct layer_weights *l,
+				   int expert, float *to)
 {
-	float *gate = w->biases + (size_t)i * bias_floats(c), *up = gate + c->expert_width,
-	      *down = up + c->expert_width;
+	float *up = to + c->expert_width, *down = up + c->expert_width;
 
-	kernel()->dequant(&l->gate_bias, expert, 1, gate, 0);
+	kernel()->dequant(&l->gate_bias, expert, 1, to, 0);
 	kernel()->dequant(&l->up_bias, expert, 1, up, 0);
 	kernel()->dequant(&l->down_bias, expert, 1, down, 0);
-	t->bias[FFN_GATE] = gate;
-	t->bias[FFN_UP] = up;
-	t->bias[FFN_DOWN] = down;
+	return (struct ffn_biases){ to, up, down, c->act_limit };
 }
 
 /* Into each expert's own rows of w->out. */
@@ -146,6 +141,7 @@ static void run_batch(const struct compute *cp, const struct model_config *c,
 		      struct moe_work *w)
 {
 	struct ffn_task task[EXPERTS_BATCH];
+	struct ffn_biases biases[EXPERTS_BATCH];
 
 	for (int i = 0; i < n; i++) {
 		int first = w->start[e[i]->id];
@@ -153,11 +149,11 @@ static void run_batch(const struct compute *cp, const struct model_config *c,
 					     .x = w->x,
 					     .row = w->row + first,
 					     .n = rows_of(w, e[i]),
-					     .y = w->out + (size_t)first * (size_t)c->hidden,
-					     .clamp = c->act == ACT_CLAMPED,
-					     .limit = c->act_limit };
-		if (c->expert_biases)
-			bind_biases(c, l, e[i]->id, i, w, &task[i]);
+					     .y = w->out + (size_t)first * (size_t)c->hidden };
+		if (!c->expert_biases)
+			continue;
+		biases[i] = biases_of(c, l, e[i]->id, w->biases + (size_t)i * bias_floats(c));
+		task[i].biases = &biases[i];
 	}
 	ffn_run(cp, task, n, &w->ffn);
 }

@@ -42,7 +42,7 @@ struct moe_work {
 	float *out;          /* [rows * topk][hidden], what the experts gave, an entry a row */
 	float *shared;       /* [rows][hidden] */
 	float *gates;        /* [rows], of the shared expert, where it has one */
-	float *biases; /* [EXPERTS_BATCH][2 * expert_width + hidden], where experts have any */
+	float *biases;       /* those of EXPERTS_BATCH experts, where they have any */
 };
 
 /* Takes the arrays for chunks of up to `rows` rows. */

@@ -43,10 +43,5 @@ void swiglu_clamped(float *gate, const float *up, int n, float limit)
 
 void softmax(float *x, int n)
 {
-	kernel()->softmax(x, n, -INFINITY);
-}
-
-void softmax_sink(float *x, int n, float sink)
-{
-	kernel()->softmax(x, n, sink);
+	kernel()->softmax(x, n);
 }

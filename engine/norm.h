@@ -20,7 +20,5 @@ void swiglu_clamped(float *gate, const float *up, int n, float limit);
 
 /* x = exp(x - max) / sum. n >= 1. */
 void softmax(float *x, int n);
-/* The same with one more number in max and sum, which is dropped; -INFINITY: without. */
-void softmax_sink(float *x, int n, float sink);
 
 #endif

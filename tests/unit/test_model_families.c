@@ -416,7 +416,7 @@ static void start(struct model *m, int threads, enum kv_type kv)
 	a = (struct arena){ m->memory, 0 };
 	attention_grouped_lay_out(&m->w, &m->c, CTX, ROWS, threads, &a);
 	assert_int_equal(compute_init(&m->cp, threads, 8 * DIM, why), 0);
-	assert_int_equal(kvcache_init(&m->kv, &m->c, m->c.layers, CTX, kv, why), 0);
+	assert_int_equal(kvcache_init(&m->kv, &m->c, 1, CTX, kv, why), 0);
 }
 
 static void stop(struct model *m)
