@@ -66,11 +66,15 @@ static int read_tensor(const struct json_in *in, uint64_t file_bytes, struct ten
 	t->cols = (int)n[1];
 	t->offset = (uint64_t)offset;
 	t->bytes = (uint64_t)bytes;
-	if (t->bytes != wfmt_bytes(t->fmt, t->rows, t->cols))
+	if (t->cols % wtype_block(t->fmt.type))
+		return fail(why, EINVAL, "%s: rows of %d numbers are not whole blocks of type %s",
+			    in->where, t->cols, wtype_name(t->fmt.type));
+	if (!wfmt_bytes_fit(t->fmt, t->rows, t->cols, t->bytes))
 		return fail(why, EINVAL, "%s: %llu bytes, but %d x %d of type %s take %zu",
 			    in->where, (unsigned long long)t->bytes, t->rows, t->cols,
 			    wtype_name(t->fmt.type), wfmt_bytes(t->fmt, t->rows, t->cols));
-	if (t->offset % 64 || t->offset > file_bytes || t->bytes > file_bytes - t->offset)
+	if (t->offset % wfmt_align(t->fmt) || t->offset > file_bytes ||
+	    t->bytes > file_bytes - t->offset)
 		return fail(
 			why, EINVAL,
 			"%s: offset %llu with %llu bytes is not aligned or beyond the file's %llu",

@@ -26,8 +26,8 @@
  *	}
  *
  * Tensor names are those of the Hugging Face checkpoint (spec: transformers glm_moe_dsa). Shapes
- * are [out, in] or [n]; a vector is f32 and lies like a matrix of one row. Offsets are multiples of
- * 64, sizes those of quant.h. "group" is absent for f32 and bf16. An expert file has exactly its
+ * are [out, in] or [n]; a vector is f32 and lies like a matrix of one row. Offsets are aligned and
+ * sizes as quant.h says (wfmt_align(), wfmt_bytes_fit()). "group" is there for q8 and q4 only. An expert file has exactly its
  * layout's "bytes"; unfilled bytes between matrices are zero. Layers without experts (dense ones)
  * are in no layout. The MTP layer (index num_hidden_layers) is an ordinary layer here.
  */
