@@ -30,6 +30,12 @@
  * sizes as quant.h says (wfmt_align(), wfmt_bytes_fit()). "group" is there for q8 and q4 only. An expert file has exactly its
  * layout's "bytes"; unfilled bytes between matrices are zero. Layers without experts (dense ones)
  * are in no layout. The MTP layer (index num_hidden_layers) is an ordinary layer here.
+ *
+ * A mounted GGUF file is shown as it lies. Its dense.bin is the file itself, of which the tensors in
+ * the list are the dense ones; a model of several files has the others in "dense": {"more": [{"file":
+ * "dense-00002.bin", "bytes": 512}]}, and tensors in those have "part": 1 and so on. A matrix of an
+ * expert may have "skew": in the file of expert e it begins in the same block of 4096 bytes as
+ * "offset" does, but at byte (offset + skew * e) % 4096 of that.
  */
 #ifndef ENGINE_MODELFILE_H
 #define ENGINE_MODELFILE_H
@@ -41,14 +47,24 @@
 
 /* 2: q8 and q4 are interleaved in blocks of rows (quant.h). 1 had them row after row. */
 #define MODEL_VERSION 2
+#define SKEW_BLOCK    4096
 
 /* A matrix or vector within a file. A vector has rows = 1. */
 struct tensor {
 	char *name; /* NULL in an expert's layout */
 	struct wfmt fmt;
 	int rows, cols, dims;
-	uint64_t offset, bytes; /* within the file; bytes = wfmt_bytes() */
+	int part;               /* which of the dense files */
+	uint64_t offset, bytes; /* within the file; wfmt_bytes_fit() */
+	uint32_t skew;          /* in an expert's layout; see expert_matrix_offset() */
 };
+
+struct dense_file {
+	char *name;
+	uint64_t bytes; /* that it must have */
+};
+
+#define DENSE_FILES_MAX 256
 
 enum expert_matrix { EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, EXPERT_MATRICES };
 
@@ -59,11 +75,14 @@ struct expert_layout {
 
 struct modelfile {
 	char *dir; /* as the caller gave it: what sentences name */
-	char *name, *dense_file;
+	char *name;
 	struct model_config config;
 	int eos_count;
 	int32_t *eos;
-	uint64_t dense_bytes, largest_expert;
+	int dense_files;
+	struct dense_file *dense_file;
+	uint64_t dense_bytes; /* of all dense tensors */
+	uint64_t largest_expert;
 	size_t tensors;
 	struct tensor *tensor; /* sorted by name */
 	int layouts;
@@ -79,6 +98,14 @@ int modelfile_load(const char *dir, struct modelfile **out, char *why);
 int modelfile_parse(const char *text, size_t bytes, const char *dir, const char *where,
 		    struct modelfile **out, char *why);
 void modelfile_free(struct modelfile *m); /* NULL is fine */
+
+/* Where a matrix of the layout begins in the file of this expert. */
+static inline uint64_t expert_matrix_offset(const struct tensor *t, int expert)
+{
+	uint64_t in_block = (t->offset + (uint64_t)t->skew * (uint64_t)expert) % SKEW_BLOCK;
+
+	return t->skew ? t->offset - t->offset % SKEW_BLOCK + in_block : t->offset;
+}
 
 /* NULL if there is no tensor of this name. */
 const struct tensor *modelfile_tensor(const struct modelfile *m, const char *name);

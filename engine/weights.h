@@ -14,7 +14,11 @@ struct ffn_weights {
 };
 
 struct attention_weights {
-	struct wmat q_a, q_b, kv_a, kv_b, out;
+	struct wmat q_a, q_b, kv_a, out;
+	/* Keys and values out of the latent vector: kv_b, of each head the rows of keys and then those
+	 * of values; or (GGUF files, kv_b.rows 0) in two, k_b transposed head by head: rows
+	 * [heads][kv_lora] of nope columns, and v_b, rows [heads][v_dim]. */
+	struct wmat kv_b, k_b, v_b;
 	const float *q_norm, *kv_norm;
 	/* Indexer, on full layers only. */
 	struct wmat index_q, index_k, index_w;
