@@ -48,24 +48,24 @@ static void put(const void *bytes, size_t n)
 /* A file with something of everything. */
 static void make_good(void)
 {
-	made_begin(&m, 3, 8);
-	made_key_text(&m, "general.architecture", "tiny");
-	made_key_u32(&m, "tiny.block_count", 2);
-	made_key_u16(&m, "tiny.small", 65535);
-	made_key_f32(&m, "tiny.eps", 0.5f);
-	made_key_bool(&m, "tiny.norm", 1);
-	made_key_array(&m, "tiny.words", GGUF_STRING, 2);
-	made_text(&m, "full");
-	made_text(&m, "");
-	made_key_array(&m, "tiny.numbers", GGUF_I32, 2);
-	made_u32(&m, (uint32_t)-5);
-	made_u32(&m, 7);
-	made_text(&m, "tiny.far");
-	made_u32(&m, GGUF_U64);
-	made_u64(&m, UINT64_MAX);
-	made_tensor(&m, "stack", 12, 256, 3, 4);
-	made_tensor(&m, "vector", 0, 5, 0, 0);
-	made_tensor(&m, "matrix", 8, 64, 2, 0);
+	gg_begin(&m, 3, 8);
+	gg_key_text(&m, "general.architecture", "tiny");
+	gg_key_u32(&m, "tiny.block_count", 2);
+	gg_key_u16(&m, "tiny.small", 65535);
+	gg_key_f32(&m, "tiny.eps", 0.5f);
+	gg_key_bool(&m, "tiny.norm", 1);
+	gg_key_array(&m, "tiny.words", GGUF_STRING, 2);
+	gg_text(&m, "full");
+	gg_text(&m, "");
+	gg_key_array(&m, "tiny.numbers", GGUF_I32, 2);
+	gg_u32(&m, (uint32_t)-5);
+	gg_u32(&m, 7);
+	gg_text(&m, "tiny.far");
+	gg_u32(&m, GGUF_U64);
+	gg_u64(&m, UINT64_MAX);
+	gg_tensor(&m, "stack", 12, 256, 3, 4);
+	gg_tensor(&m, "vector", 0, 5, 0, 0);
+	gg_tensor(&m, "matrix", 8, 64, 2, 0);
 }
 
 static struct gguf *open_good(void)
@@ -91,7 +91,7 @@ static void reads_everything(void **state)
 
 	(void)state;
 	make_good();
-	assert_int_equal(made_write(&m, path), 0);
+	assert_int_equal(gg_write(&m, path), 0);
 	assert_true(gguf_is(path));
 	struct gguf *g = open_good();
 	assert_string_equal(g->arch, "tiny");
@@ -120,11 +120,11 @@ static void reads_everything(void **state)
 	t = gguf_tensor(g, "stack");
 	assert_non_null(t);
 	assert_string_equal(t->type->name, "q4_k");
-	assert_int_equal(t->offset, made_data_start(&m));
+	assert_int_equal(t->offset, gg_data_start(&m));
 	assert_int_equal(t->bytes, 144 * 12);
 	assert_int_equal(gguf_slice_bytes(t), 144 * 3);
 	t = gguf_tensor(g, "matrix");
-	assert_int_equal(t->offset, made_data_start(&m) + 144 * 12 + 32);
+	assert_int_equal(t->offset, gg_data_start(&m) + 144 * 12 + 32);
 	assert_null(gguf_tensor(g, "nothing"));
 	gguf_close(g);
 }
@@ -135,7 +135,7 @@ static void cut_anywhere(void **state)
 
 	(void)state;
 	make_good();
-	m.n = made_data_start(&m) + m.data;
+	m.n = gg_data_start(&m) + m.data;
 	for (size_t n = 0; n < m.n; n++) {
 		put(m.bytes, n);
 		if (gguf_open(path, &g, why) == 0) {
@@ -155,7 +155,7 @@ static void changed_anywhere(void **state)
 	(void)state;
 	make_good();
 	header = m.n;
-	m.n = made_data_start(&m) + m.data;
+	m.n = gg_data_start(&m) + m.data;
 	for (int i = 0; i < 20000; i++) {
 		uint8_t saved[4];
 		size_t at[4];
@@ -177,7 +177,7 @@ static void refuse(const char *sentence)
 {
 	struct gguf *g = NULL;
 
-	assert_int_equal(made_write(&m, path), 0);
+	assert_int_equal(gg_write(&m, path), 0);
 	assert_int_equal(gguf_open(path, &g, why), -EINVAL);
 	if (!strstr(why, sentence))
 		fail_msg("\"%s\" does not hold \"%s\"", why, sentence);
@@ -186,100 +186,100 @@ static void refuse(const char *sentence)
 /* A file with one tensor, whose entry the caller appends. */
 static void begin_one(void)
 {
-	made_begin(&m, 1, 1);
-	made_key_text(&m, "general.architecture", "tiny");
+	gg_begin(&m, 1, 1);
+	gg_key_text(&m, "general.architecture", "tiny");
 }
 
 static void tell_lies_of_tensors(void **state)
 {
 	(void)state;
 	begin_one();
-	made_tensor(&m, "w", 12, 128, 2, 0);
+	gg_tensor(&m, "w", 12, 128, 2, 0);
 	refuse("not whole blocks of 256");
 	begin_one();
-	made_text(&m, "w");
-	made_u32(&m, 5);
+	gg_text(&m, "w");
+	gg_u32(&m, 5);
 	refuse("5 dimensions");
 	begin_one();
-	made_text(&m, "w");
-	made_u32(&m, 1);
-	made_u64(&m, 0);
+	gg_text(&m, "w");
+	gg_u32(&m, 1);
+	gg_u64(&m, 0);
 	refuse("dimensions of w are impossible");
 	begin_one();
-	made_text(&m, "w");
-	made_u32(&m, 3);
+	gg_text(&m, "w");
+	gg_u32(&m, 3);
 	for (int i = 0; i < 3; i++)
-		made_u64(&m, (uint64_t)1 << 31);
-	made_u32(&m, 0);
-	made_u64(&m, 0);
+		gg_u64(&m, (uint64_t)1 << 31);
+	gg_u32(&m, 0);
+	gg_u64(&m, 0);
 	refuse("more bytes than the file");
 	begin_one();
-	made_text(&m, "w");
-	made_u32(&m, 1);
-	made_u64(&m, 32);
-	made_u32(&m, 99);
-	made_u64(&m, 0);
+	gg_text(&m, "w");
+	gg_u32(&m, 1);
+	gg_u64(&m, 32);
+	gg_u32(&m, 99);
+	gg_u64(&m, 0);
 	refuse("w is of type 99, which is unknown (a repacked type of ik_llama.cpp?)");
 	begin_one();
 	m.data = 16;
-	made_tensor(&m, "w", 0, 32, 0, 0);
+	gg_tensor(&m, "w", 0, 32, 0, 0);
 	refuse("does not lie on 32 bytes");
 	begin_one();
-	made_tensor(&m, "w", 0, 32, 0, 0);
+	gg_tensor(&m, "w", 0, 32, 0, 0);
 	m.data = 64;
 	refuse("cut off");
 	begin_one();
-	made_tensor(&m, "a \" b", 0, 32, 0, 0);
+	gg_tensor(&m, "a \" b", 0, 32, 0, 0);
 	refuse("other characters");
-	made_begin(&m, 2, 1);
-	made_key_text(&m, "general.architecture", "tiny");
-	made_tensor(&m, "w", 0, 32, 0, 0);
+	gg_begin(&m, 2, 1);
+	gg_key_text(&m, "general.architecture", "tiny");
+	gg_tensor(&m, "w", 0, 32, 0, 0);
 	m.data = 32;
-	made_tensor(&m, "v", 0, 32, 0, 0);
+	gg_tensor(&m, "v", 0, 32, 0, 0);
 	refuse("overlap");
-	made_begin(&m, 2, 1);
-	made_key_text(&m, "general.architecture", "tiny");
-	made_tensor(&m, "w", 0, 32, 0, 0);
-	made_tensor(&m, "w", 0, 32, 0, 0);
+	gg_begin(&m, 2, 1);
+	gg_key_text(&m, "general.architecture", "tiny");
+	gg_tensor(&m, "w", 0, 32, 0, 0);
+	gg_tensor(&m, "w", 0, 32, 0, 0);
 	refuse("the tensor w is there twice");
 }
 
 static void tell_lies_of_keys(void **state)
 {
 	(void)state;
-	made_begin(&m, 0, 1);
+	gg_begin(&m, 0, 1);
 	m.bytes[4] = 1;
 	refuse("of version 1");
-	made_begin(&m, 0, 1);
+	gg_begin(&m, 0, 1);
 	m.bytes[4] = 0;
 	m.bytes[7] = 3;
 	refuse("big-endian");
-	made_begin(&m, UINT64_MAX, 0);
+	gg_begin(&m, UINT64_MAX, 0);
 	refuse("number of tensors");
-	made_begin(&m, 0, UINT64_MAX / 2);
+	gg_begin(&m, 0, UINT64_MAX / 2);
 	refuse("number of keys");
-	made_begin(&m, 0, 0);
+	gg_begin(&m, 0, 0);
 	refuse("general.architecture is missing");
-	made_begin(&m, 0, 1);
-	made_key_text(&m, "general.architecture", "a b");
+	gg_begin(&m, 0, 1);
+	gg_key_text(&m, "general.architecture", "a b");
 	refuse("is not a name");
-	made_begin(&m, 0, 2);
-	made_key_text(&m, "general.architecture", "tiny");
-	made_key_text(&m, "general.architecture", "tiny");
+	gg_begin(&m, 0, 2);
+	gg_key_text(&m, "general.architecture", "tiny");
+	gg_key_text(&m, "general.architecture", "tiny");
 	refuse("is there twice");
-	made_begin(&m, 0, 1);
-	made_key_array(&m, "a", GGUF_STRING, (uint64_t)1 << 40);
+	gg_begin(&m, 0, 1);
+	gg_key_array(&m, "a", GGUF_STRING, (uint64_t)1 << 40);
 	refuse("it ends within its header");
-	made_begin(&m, 0, 1);
-	made_key_array(&m, "a", GGUF_ARRAY, 1);
+	gg_begin(&m, 0, 1);
+	gg_key_array(&m, "a", GGUF_ARRAY, 1);
 	refuse("of an unknown type");
-	made_begin(&m, 0, 1);
-	made_key_bool(&m, "a", 2);
-	made_u64(&m, 0);
+	gg_begin(&m, 0, 1);
+	gg_key_bool(&m, "a", 2);
+	gg_u64(&m, 0);
 	refuse("neither true nor false");
-	made_begin(&m, 0, 2);
-	made_key_text(&m, "general.architecture", "tiny");
-	made_key_u32(&m, "general.alignment", 24);
+	gg_begin(&m, 0, 2);
+	gg_key_text(&m, "general.architecture", "tiny");
+	gg_key_u32(&m, "general.alignment", 24);
 	refuse("not a power of two");
 	put("version https://git-lfs.github.com/spec/v1\n", 43);
 	struct gguf *g = NULL;
@@ -292,16 +292,16 @@ static void write_part(int no, int count, int says_no, int says_total, const cha
 {
 	char name[512];
 
-	made_begin(&m, 1, no == 0 ? 4 : 2);
+	gg_begin(&m, 1, no == 0 ? 4 : 2);
 	if (no == 0)
-		made_key_text(&m, "general.architecture", "tiny");
-	made_key_u16(&m, "split.no", (uint16_t)says_no);
-	made_key_u16(&m, "split.count", (uint16_t)count);
+		gg_key_text(&m, "general.architecture", "tiny");
+	gg_key_u16(&m, "split.no", (uint16_t)says_no);
+	gg_key_u16(&m, "split.count", (uint16_t)count);
 	if (no == 0)
-		made_key_u32(&m, "split.tensors.count", (uint32_t)says_total);
-	made_tensor(&m, tensor, 0, 8, 0, 0);
+		gg_key_u32(&m, "split.tensors.count", (uint32_t)says_total);
+	gg_tensor(&m, tensor, 0, 8, 0, 0);
 	snprintf(name, sizeof(name), "%s/s-%05d-of-%05d.gguf", dir, no + 1, count);
-	assert_int_equal(made_write(&m, name), 0);
+	assert_int_equal(gg_write(&m, name), 0);
 }
 
 static int open_set(const char *name, struct gguf **g)
