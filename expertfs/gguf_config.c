@@ -115,14 +115,16 @@ static int common(const struct gguf *g, json_t *config, char *why)
 	int64_t blocks, extra = int_of(config, "num_nextn_predict_layers");
 	int err = need_int(g, "%s.block_count", &blocks, why);
 
-	if (!err && (!embd || embd->dim[1] > INT32_MAX))
-		err = fail(why, EINVAL, "%s: token_embd.weight is missing or no matrix",
-			   g->part[0].path);
-	if (!err && extra >= blocks)
-		err = fail(why, EINVAL,
-			   "%s: %" PRId64 " blocks, %" PRId64 " of them for speculation",
-			   g->part[0].path, blocks, extra);
-	err = err ? err : put_int(config, "vocab_size", (int64_t)embd->dim[1], why);
+	if (err)
+		return err;
+	if (!embd || embd->dim[1] > INT32_MAX)
+		return fail(why, EINVAL, "%s: token_embd.weight is missing or no matrix",
+			    g->part[0].path);
+	if (extra >= blocks)
+		return fail(why, EINVAL,
+			    "%s: %" PRId64 " blocks, %" PRId64 " of them for speculation",
+			    g->part[0].path, blocks, extra);
+	err = put_int(config, "vocab_size", (int64_t)embd->dim[1], why);
 	err = err ? err : put_int(config, "num_hidden_layers", blocks - extra, why);
 	if (!err && json_object_set_new(config, "tie_word_embeddings",
 					json_boolean(!gguf_tensor(g, "output.weight"))))

@@ -17,7 +17,7 @@
 /* The texts in new memory. A split model's further files are dense-00002.bin and so on
  * (store_file_name()). 0 or negative errno with the sentence in why. */
 int gguf_model_json(const struct gguf *g, const struct gguf_experts *x, char **text, char *why);
-int gguf_tokenizer_json(const struct gguf *g, char **text, char *why);
+int gguf_vocab_json(const struct gguf *g, char **text, char *why);
 
 /* The pieces (gguf_names.c, gguf_config.c). */
 #define GGUF_HF_NAME 256

@@ -61,7 +61,7 @@ static int add_experts(struct store *s, const struct gguf_experts *x, char *why)
 
 	for (uint32_t i = 0; i < x->layers; i++)
 		all += x->layer[i].experts;
-	s->expert = calloc(all, sizeof(*s->expert));
+	s->expert = calloc(all + 1, sizeof(*s->expert));
 	for (uint32_t i = 0; s->expert && i < x->layers; i++) {
 		const struct gguf_layer *l = &x->layer[i];
 		for (uint32_t e = 0; e < l->experts; e++) {
@@ -191,7 +191,7 @@ static int put_files(const struct store *s, const struct gguf *g, const struct g
 	char *model = NULL, *tokenizer = NULL, name[STORE_NAME_ROOM];
 	int err = gguf_model_json(g, x, &model, why);
 
-	err = err ? err : gguf_tokenizer_json(g, &tokenizer, why);
+	err = err ? err : gguf_vocab_json(g, &tokenizer, why);
 	err = err ? err : put_file(s, store_file_names[0], model, why);
 	err = err ? err : put_file(s, store_file_names[1], tokenizer, why);
 	for (uint32_t i = 0; i < g->parts && !err; i++)

@@ -10,7 +10,7 @@
 #include "expertfs/gguf_model.h"
 #include "expertfs/log.h"
 
-int gguf_tokenizer_json(const struct gguf *g, char **text, char *why)
+int gguf_vocab_json(const struct gguf *g, char **text, char *why)
 {
 	struct gguf_text t;
 	int err = gguf_string(g, "tokenizer.huggingface.json", &t, why);
