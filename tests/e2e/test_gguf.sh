@@ -117,6 +117,19 @@ for type in f16 q8_0 q4_0; do
 done
 compare logits "$EXPECTED" 2 "$WORK/f16" 2e-3
 
+section "packed: the same numbers, on two drives"
+mkdir "$WORK/d0" "$WORK/d1"
+make_gguf "$G/p-00001-of-00002.gguf" --split 2 --merged --experts q8_0
+coli-pack --drive "$WORK/d0" --drive "$WORK/d1" --speeds 1G,2G "$G/p-00001-of-00002.gguf" "$WORK/store" >/dev/null
+mount_store "$WORK/store" "$M" --memory 0
+ask "$M" "$WORK/out" --prompt-ids "${prompts[2]}" -n 1 --logits
+[ "$(json_get "$WORK/out" logits)" = "$(json_get "$WORK/q8_0" logits)" ] || die "packed: other logits"
+unmount "$M"
+coli-pack "$G/one.gguf" "$WORK/f32" >/dev/null
+expertctl export "$WORK/f32" "$WORK/f32.plain" >/dev/null
+check "$WORK/f32.plain" 3
+expect_fail 1 'one.gguf is a GGUF file, whose tensors are copied as they are: no --bits' coli-pack --bits 8 "$G/one.gguf" "$WORK/no"
+
 section "what cannot be mounted"
 head -c -100 "$G/one.gguf" >"$G/cut.gguf"
 expect_fail 1 'cut.gguf is cut off: it has [0-9]* bytes, and blk.* would end beyond' expertfs "$G/cut.gguf" "$M"

@@ -112,7 +112,7 @@ int source_slice(const struct checkpoint *ck, const char *name, int experts, int
 
 size_t source_row_bytes(const struct source *s)
 {
-	return (size_t)s->cols * st_dtype_size(s->tensor->dtype);
+	return s->raw_row ? s->raw_row : (size_t)s->cols * st_dtype_size(s->tensor->dtype);
 }
 
 static int64_t first_block(const struct source *s, int64_t row)

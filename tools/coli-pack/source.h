@@ -23,6 +23,7 @@ struct source {
 	uint64_t scale_offset; /* of the first scale of this matrix or expert, in scale->file */
 	int skipped; /* rows of the scaled matrix before the first of ours (a fused up matrix) */
 	int block_rows, block_cols;
+	size_t raw_row; /* not 0: bytes of a row of a GGUF tensor, to be copied as they are */
 };
 
 /* The tensor `name`, which must have the shape [rows, cols], or [cols] if dims is 1. 0 or negative
