@@ -27,7 +27,7 @@ pkglibs        = $(shell pkg-config --libs $(1) 2>/dev/null)
 comma    := ,
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla \
             $(if $(filter 1,$(WERROR)),-Werror)
-SANITIZER := $(if $(SANITIZE),-fsanitize=$(if $(filter thread,$(SANITIZE)),thread,address$(comma)undefined))
+SANITIZER := $(if $(SANITIZE),-fsanitize=$(if $(filter thread,$(SANITIZE)),thread,address$(comma)undefined)$(if $(filter fuzzer,$(SANITIZE)),$(comma)fuzzer-no-link))
 OPT      := $(if $(SANITIZE),-O1 -g -fno-omit-frame-pointer $(SANITIZER) \
             $(if $(filter-out thread,$(SANITIZE)),-fno-sanitize-recover=undefined),-O2 -g)
 CPPFLAGS += -D_GNU_SOURCE -DFUSE_USE_VERSION=314 -DEXPERTFS_VERSION='"$(VERSION)"' -I. -MMD -MP
@@ -78,6 +78,7 @@ help:
 	@echo 'make bench-kernels   how fast the matrix kernels are'
 	@echo 'make bench-policy    what one access costs under each eviction policy'
 	@echo 'make soak        random readers and commands for ten minutes (SOAK_SECONDS)'
+	@echo 'make fuzz        libFuzzer on every parser of foreign files, a minute each (FUZZ_SECONDS); needs clang'
 	@echo 'make install     DESTDIR= PREFIX=/usr/local'
 	@echo 'make clean'
 
@@ -210,6 +211,19 @@ kill-test: setup
 	@$(MAKE) --no-print-directory all unit-tests
 	@BUILD=$(BUILD) SANITIZE=$(SANITIZE) KILL_ROUNDS=100 TEST_TIMEOUT=3600 tests/run.sh test_kill
 
+# Objects of fuzzers lie where those of tests do; libFuzzer brings main().
+FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
+$(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(TOOL_PARTS) $(LIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(call pkglibs,$(PKGS_expertfs) $(PKGS_engine) $(PKGS_expertctl)) -lm
+
+fuzzers: $(FUZZERS) $(BUILD)/coli-pack
+
+fuzz:
+	@CC=clang tools/setup.sh
+	@$(MAKE) --no-print-directory CC=clang SANITIZE=fuzzer BUILD=$(BUILD)/fuzz fuzzers
+	@BUILD=$(BUILD)/fuzz tests/fuzz/run.sh
+
 lint:
 	@BUILD=$(BUILD) tests/lint.sh
 
@@ -223,6 +237,6 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all help unit-tests setup demo test test-tsan tsan-programs bench-storage bench-policy bench-kernels soak lint install clean force
+.PHONY: all help unit-tests setup demo test test-tsan tsan-programs bench-storage bench-policy bench-kernels soak fuzz fuzzers lint install clean force
 .SECONDARY:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -17,8 +17,8 @@
 
 #include "expertfs/fail.h"
 
-#define READ_STEP     ((size_t)1 << 20)
-#define KEY_LEAST     13u /* bytes of the smallest key: empty name, type, a byte */
+#define READ_STEP     ((size_t)64 << 10) /* at first; as much as there is, then */
+#define KEY_LEAST     13u                /* bytes of the smallest key: empty name, type, a byte */
 #define TENSOR_LEAST  33u /* and of the smallest entry of a tensor, with a name of one byte */
 #define KEYS_MAX      65536u
 #define TENSORS_MAX   1048576u

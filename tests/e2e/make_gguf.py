@@ -4,9 +4,11 @@
 converter has them, so that a mounted GGUF can be compared with the reference.
 
     make_gguf.py CHECKPOINT OUT.gguf [--experts TYPE] [--split N] [--merged] [--whole-kv-b]
+                 [--header-only]
 
 TYPE: f32 (default), f16, q8_0, q4_0. --split N: N files, PREFIX-00001-of-0000N.gguf; OUT names the
 first. --merged: gate and up of an expert in one tensor. --whole-kv-b: attn_kv_b as older files have it.
+--header-only: no data and no vocabulary, a seed for the fuzzers.
 """
 
 import argparse
@@ -136,7 +138,7 @@ def key(name, kind, value):
     return text(name) + struct.pack("<I", number) + struct.pack({2: "<H", 4: "<I", 6: "<f", 7: "<B"}[number], value)
 
 
-def metadata(c, tokenizer, vocab_file_eos):
+def metadata(c, tokenizer, eos):
     a = "glm-dsa."
     rope, nope = c["qk_rope_head_dim"], c["qk_nope_head_dim"]
     keys = [
@@ -174,10 +176,10 @@ def metadata(c, tokenizer, vocab_file_eos):
         key(a + "expert_weights_norm", "bool", c["norm_topk_prob"]),
         key(a + "expert_gating_func", "u32", 2),
     ]
-    return keys + [key("tokenizer.ggml.eos_token_id", "u32", vocab_file_eos)]
+    return keys + [key("tokenizer.ggml.eos_token_id", "u32", eos)]
 
 
-def write(path, keys, tensors):
+def write(path, keys, tensors, header_only=False):
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys)) + b"".join(keys)
     data = bytearray()
     for name, kind, dims, x in tensors:
@@ -185,7 +187,7 @@ def write(path, keys, tensors):
         data += encode(kind, x)
         data += bytes(-len(data) % ALIGN)
     with open(path, "wb") as f:
-        f.write(head + bytes(-len(head) % ALIGN) + data)
+        f.write(head if header_only else head + bytes(-len(head) % ALIGN) + data)
 
 
 def main():
@@ -196,14 +198,15 @@ def main():
     p.add_argument("--split", type=int, default=1)
     p.add_argument("--merged", action="store_true")
     p.add_argument("--whole-kv-b", action="store_true")
+    p.add_argument("--header-only", action="store_true")
     o = p.parse_args()
     with open(o.checkpoint + "/config.json", encoding="utf-8") as f:
         c = json.load(f)
     with open(o.checkpoint + "/tokenizer.json", encoding="utf-8") as f:
-        keys = metadata(c, f.read(), c["eos_token_id"][0])
+        keys = metadata(c, "{}" if o.header_only else f.read(), c["eos_token_id"][0])
     tensors = convert(c, read_checkpoint(o.checkpoint), o)
     if o.split == 1:
-        write(o.out, keys, tensors)
+        write(o.out, keys, tensors, o.header_only)
         return
     for i in range(o.split):
         mine = tensors[i::o.split]
