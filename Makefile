@@ -44,7 +44,7 @@ ISA_avx2   := -mavx2 -mfma -mf16c
 ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512
 ISA_vnni   := $(ISA_avx512) -mavx512vnni
 ISA_dotprod := -march=armv8.2-a+dotprod
-# kernel_int8 writes its multiply-adds out, ggml has none: they must round the same in every
+# kernel_int8 writes its multiply-adds out, ggml and kernel_blocks have none: they must round the same in every
 # instruction set.
 KERNEL_CFLAGS := -O3 -ffp-contract=fast -fno-math-errno
 INT8_CFLAGS   := -O3 -ffp-contract=off -fno-math-errno
@@ -52,8 +52,9 @@ INT8_CFLAGS   := -O3 -ffp-contract=off -fno-math-errno
 objs       = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 POLICY_OBJS := $(call objs,$(wildcard cachepolicy/*.c))
 STORE_OBJS  := $(call objs,$(filter-out expertfs/main.c,$(wildcard expertfs/*.c)))
-ENGINE_OBJS := $(call objs,$(filter-out engine/main.c engine/kernel_isa.c engine/kernel_int8.c engine/ggml.c $(if $(filter-out x86_64,$(ARCH)),engine/kernel_amx.c),$(wildcard engine/*.c))) \
-               $(foreach i,$(KERNEL_ISAS),$(BUILD)/obj/engine/kernel_$(i).o $(BUILD)/obj/engine/int8_$(i).o $(BUILD)/obj/engine/ggml_$(i).o)
+ENGINE_OBJS := $(call objs,$(filter-out engine/main.c engine/kernel_isa.c engine/kernel_int8.c engine/kernel_blocks.c engine/ggml.c $(if $(filter-out x86_64,$(ARCH)),engine/kernel_amx.c),$(wildcard engine/*.c))) \
+               $(foreach i,$(KERNEL_ISAS),$(BUILD)/obj/engine/kernel_$(i).o $(BUILD)/obj/engine/int8_$(i).o $(BUILD)/obj/engine/ggml_$(i).o \
+                                  $(BUILD)/obj/engine/blocks_$(i).o)
 POLICY_LIB  := $(BUILD)/libcachepolicy.a
 STORE_LIB   := $(BUILD)/libexpertfs.a
 ENGINE_LIB  := $(BUILD)/libengine.a
@@ -98,6 +99,11 @@ $(KERNEL_ISAS:%=$(BUILD)/obj/engine/int8_%.o): $(BUILD)/obj/engine/int8_%.o: eng
 	$(Q)$(CC) $(CPPFLAGS) -DKERNEL_ISA=$* $(ALL_CFLAGS) $(INT8_CFLAGS) $(ISA_$*) -c -o $@ $<
 
 $(KERNEL_ISAS:%=$(BUILD)/obj/engine/ggml_%.o): $(BUILD)/obj/engine/ggml_%.o: engine/ggml.c $(BUILD)/flags
+	$(call say,CC)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) -DKERNEL_ISA=$* $(ALL_CFLAGS) $(INT8_CFLAGS) $(ISA_$*) -c -o $@ $<
+
+$(KERNEL_ISAS:%=$(BUILD)/obj/engine/blocks_%.o): $(BUILD)/obj/engine/blocks_%.o: engine/kernel_blocks.c $(BUILD)/flags
 	$(call say,CC)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -DKERNEL_ISA=$* $(ALL_CFLAGS) $(INT8_CFLAGS) $(ISA_$*) -c -o $@ $<

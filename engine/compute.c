@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The matrix product. Of q8 and q4 weights: quantise the activations, then all of them times a block
+ * The matrix product. Of q8, q4 and most of GGUF's formats: quantise the activations, then all of them times a block
  * of rows at a time. Of others: unpack a few rows, multiply each with every activation row.
  */
 #include "engine/compute.h"
@@ -148,7 +148,7 @@ static void quantise(const struct product *p, int tile, void *buf, struct acts *
 {
 	int first = tile * ACTS_ROWS, n = p->n - first < ACTS_ROWS ? p->n - first : ACTS_ROWS;
 
-	acts_place(a, n, p->w->cols, p->w->fmt.group, buf);
+	acts_place(a, n, p->w->cols, wfmt_acts_group(p->w->fmt), buf);
 	kernel()->quantise(p->x + (size_t)first * p->ldx, p->ldx, a);
 }
 
@@ -202,7 +202,7 @@ static void int8_product(struct product *p)
 
 static bool in_int8(const struct compute *c, const struct wmat *w)
 {
-	return w->fmt.group && !c->float_activations;
+	return wfmt_acts_group(w->fmt) && !c->float_activations;
 }
 
 void matmul_rows(const struct compute *c, int thread, const struct wmat *w, int first, int rows,

@@ -16,33 +16,16 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* half_to_float() without branches: also good for a row of halves. */
-INLINE float half_at(const uint8_t *p)
-{
-	union {
-		uint32_t u;
-		float f;
-	} x;
-	uint16_t h;
-
-	memcpy(&h, p, sizeof(h));
-	x.u = (uint32_t)(h & 0x7fff) << 13;
-	x.f *= 0x1p112f; /* moves the exponent's bias; exact, subnormals too */
-	x.u |= (h & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
-	x.u |= (uint32_t)(h & 0x8000) << 16;
-	return x.f;
-}
-
 INLINE void f16(const uint8_t *p, float *y, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		y[i] = half_at(p + 2 * i);
+		y[i] = ggml_half(p + 2 * i);
 }
 
 /* f16 d; i8 q[32]:  d q */
 INLINE void q8_0(const uint8_t *p, float *y)
 {
-	float d = half_at(p);
+	float d = ggml_half(p);
 
 	for (int j = 0; j < 32; j++)
 		y[j] = d * (float)(int8_t)p[2 + j];
@@ -51,7 +34,7 @@ INLINE void q8_0(const uint8_t *p, float *y)
 /* f16 d; u8 q[16]:  d (q - 8) */
 INLINE void q4_0(const uint8_t *p, float *y)
 {
-	float d = half_at(p);
+	float d = ggml_half(p);
 
 	for (int j = 0; j < 16; j++) {
 		y[j] = d * (float)((p[2 + j] & 15) - 8);
@@ -62,7 +45,7 @@ INLINE void q4_0(const uint8_t *p, float *y)
 /* f16 d, m; u8 q[16]:  d q + m */
 INLINE void q4_1(const uint8_t *p, float *y)
 {
-	float d = half_at(p), m = half_at(p + 2);
+	float d = ggml_half(p), m = ggml_half(p + 2);
 
 	for (int j = 0; j < 16; j++) {
 		y[j] = d * (float)(p[4 + j] & 15) + m;
@@ -81,7 +64,7 @@ INLINE int five(const uint8_t *q, uint32_t h, int j)
 /* f16 d; u32 h; u8 q[16]:  d (q5 - 16) */
 INLINE void q5_0(const uint8_t *p, float *y)
 {
-	float d = half_at(p);
+	float d = ggml_half(p);
 	uint32_t h;
 
 	memcpy(&h, p + 2, sizeof(h));
@@ -92,7 +75,7 @@ INLINE void q5_0(const uint8_t *p, float *y)
 /* f16 d, m; u32 h; u8 q[16]:  d q5 + m */
 INLINE void q5_1(const uint8_t *p, float *y)
 {
-	float d = half_at(p), m = half_at(p + 2);
+	float d = ggml_half(p), m = ggml_half(p + 2);
 	uint32_t h;
 
 	memcpy(&h, p + 4, sizeof(h));
@@ -105,7 +88,7 @@ INLINE void q5_1(const uint8_t *p, float *y)
  * (d lo) q - (dmin hi) */
 INLINE void q2_k(const uint8_t *p, float *y)
 {
-	float d = half_at(p + 80), dmin = half_at(p + 82);
+	float d = ggml_half(p + 80), dmin = ggml_half(p + 82);
 
 	for (int g = 0; g < 16; g++, y += 16) { /* 128 (g / 8) + 32 (g / 2 % 4) + 16 (g % 2) */
 		const uint8_t *q = p + 16 + g / 8 * 32 + g % 2 * 16;
@@ -121,7 +104,7 @@ INLINE void q2_k(const uint8_t *p, float *y)
 INLINE void q3_k(const uint8_t *p, float *y)
 {
 	const uint8_t *s = p + 96;
-	float d = half_at(p + 108);
+	float d = ggml_half(p + 108);
 
 	for (int g = 0; g < 16; g++, y += 16) {
 		const uint8_t *q = p + 32 + g / 8 * 32 + g % 2 * 16, *h = p + g % 2 * 16;
@@ -150,7 +133,7 @@ INLINE void q4_k(const uint8_t *p, float *y)
 	const uint8_t *q = p + 16;
 
 	for (int k = 0; k < 8; k++, y += 32) {
-		float scale = half_at(p), min = half_at(p + 2);
+		float scale = ggml_half(p), min = ggml_half(p + 2);
 		scale_min(p + 4, k, &scale, &min);
 		for (int l = 0; l < 32; l++)
 			y[l] = scale * (float)(q[k / 2 * 32 + l] >> k % 2 * 4 & 15) - min;
@@ -163,7 +146,7 @@ INLINE void q5_k(const uint8_t *p, float *y)
 	const uint8_t *h = p + 16, *q = p + 48;
 
 	for (int k = 0; k < 8; k++, y += 32) {
-		float scale = half_at(p), min = half_at(p + 2);
+		float scale = ggml_half(p), min = ggml_half(p + 2);
 		scale_min(p + 4, k, &scale, &min);
 		for (int l = 0; l < 32; l++)
 			y[l] = scale * (float)((q[k / 2 * 32 + l] >> k % 2 * 4 & 15) |
@@ -176,7 +159,7 @@ INLINE void q5_k(const uint8_t *p, float *y)
  * of the same 64 bytes; two upper bits from 32 bytes of qh:  (d s) (q6 - 32) */
 INLINE void q6_k(const uint8_t *p, float *y)
 {
-	float d = half_at(p + 208);
+	float d = ggml_half(p + 208);
 
 	for (int g = 0; g < 16; g++, y += 16) { /* 16 elements with one scale */
 		const uint8_t *ql = p + g / 8 * 64 + g % 4 * 16;
@@ -195,7 +178,7 @@ static const int8_t iq4[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
 /* f16 d; u8 q[16]:  d table[q] */
 INLINE void iq4_nl(const uint8_t *p, float *y)
 {
-	float d = half_at(p);
+	float d = ggml_half(p);
 
 	for (int j = 0; j < 16; j++) {
 		y[j] = d * (float)iq4[p[2 + j] & 15];
@@ -207,7 +190,7 @@ INLINE void iq4_nl(const uint8_t *p, float *y)
  * 32, four of them in sl and two in sh:  (d scale) table[q] */
 INLINE void iq4_xs(const uint8_t *p, float *y)
 {
-	float d = half_at(p);
+	float d = ggml_half(p);
 	uint16_t sh;
 
 	memcpy(&sh, p + 2, sizeof(sh));

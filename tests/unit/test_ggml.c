@@ -123,10 +123,50 @@ static void sizes_agree(void **state)
 #define COLS 768
 #define ACTS 3
 
-/* Rows of the product against sums of doubles; the same bits with one thread and three. */
+/* The product as kernel_blocks.c and the float path should have it: with x rounded to the codes that
+ * the kernels take, if `rounded`. */
+static void expect_product(const struct wmat *m, const float *x, bool rounded, const float *y)
+{
+	static float row[COLS];
+	_Alignas(64) static char buf[1 << 16];
+	struct acts a;
+
+	acts_place(&a, ACTS, COLS, 32, buf);
+	kernel()->quantise(x, COLS, &a);
+	for (int r = 0; r < ROWS; r++) {
+		dequant_row(m, r, row);
+		for (int t = 0; t < ACTS; t++) {
+			double sum = 0, size = 0;
+			for (int i = 0; i < COLS; i++) {
+				size_t g = (size_t)(i / 32 * ACTS + t);
+				double xi = rounded ? (double)a.scale[g] * a.codes[g * 32 + i % 32]
+						    : (double)x[t * COLS + i];
+				sum += (double)row[i] * xi;
+				size += fabs((double)row[i] * xi);
+			}
+			assert_true(fabs(sum - (double)y[t * ROWS + r]) <= 4e-6 * size);
+		}
+	}
+}
+
+static void random_blocks(struct wmat *m, size_t f, uint8_t **w)
+{
+	struct wfmt fmt = { formats[f].type, 0 };
+	size_t bytes = wfmt_bytes(fmt, ROWS, COLS);
+
+	*w = malloc(bytes);
+	assert_non_null(*w);
+	generate(f, bytes / block_bytes(f), *w, 0x30);
+	for (size_t b = 0; formats[f].type == W_MXFP4 && b < bytes; b += 17)
+		(*w)[b] = (uint8_t)(120 + (*w)[b] % 8);
+	assert_int_equal(wmat_bind(m, fmt, ROWS, COLS, *w, bytes), 0);
+}
+
+/* Rows of the product against sums of doubles; the same bits with one thread and three, with a row
+ * alone and among others. */
 static void products(void **state)
 {
-	static float x[ACTS * COLS], y[ACTS * ROWS], again[ACTS * ROWS], row[COLS];
+	static float x[ACTS * COLS], y[ACTS * ROWS], again[ACTS * ROWS];
 	struct compute one, three;
 	char why[1024];
 
@@ -135,33 +175,59 @@ static void products(void **state)
 		x[i] = (float)(i * 37 % 101 - 50) / 50;
 	assert_int_equal(compute_init(&one, 1, COLS, why), 0);
 	assert_int_equal(compute_init(&three, 3, COLS, why), 0);
-	for (size_t f = 0; f < FORMATS; f++) {
-		struct wfmt fmt = { formats[f].type, 0 };
-		size_t bytes = wfmt_bytes(fmt, ROWS, COLS);
-		uint8_t *w = malloc(bytes);
+	for (size_t f = 0; f < 2 * FORMATS; f++) {
 		struct wmat m;
-		generate(f, bytes / block_bytes(f), w, 0x30);
-		for (size_t b = 0; formats[f].type == W_MXFP4 && b < bytes; b += 17)
-			w[b] = (uint8_t)(120 + w[b] % 8);
-		assert_int_equal(wmat_bind(&m, fmt, ROWS, COLS, w, bytes), 0);
+		uint8_t *w;
+		random_blocks(&m, f / 2, &w);
+		one.float_activations = three.float_activations = f % 2;
 		matmul(&one, &m, x, COLS, ACTS, y, ROWS);
 		matmul(&three, &m, x, COLS, ACTS, again, ROWS);
 		assert_memory_equal(y, again, sizeof(y));
-		for (int r = 0; r < ROWS; r++) {
-			dequant_row(&m, r, row);
-			for (int t = 0; t < ACTS; t++) {
-				double sum = 0, size = 0;
-				for (int i = 0; i < COLS; i++) {
-					sum += (double)row[i] * (double)x[t * COLS + i];
-					size += fabs((double)row[i] * (double)x[t * COLS + i]);
-				}
-				assert_true(fabs(sum - (double)y[t * ROWS + r]) <= 1e-6 * size);
-			}
-		}
+		for (int t = 0; t < ACTS; t++)
+			matmul(&three, &m, x + (size_t)t * COLS, COLS, 1, again + (size_t)t * ROWS,
+			       ROWS);
+		assert_memory_equal(y, again, sizeof(y));
+		matmul_rows(&one, 0, &m, 3, 30, x, COLS, ACTS, again, 30);
+		for (int t = 0; t < ACTS; t++)
+			assert_memory_equal(y + (size_t)t * ROWS + 3, again + (size_t)t * 30,
+					    30 * sizeof(float));
+		expect_product(&m, x, wfmt_acts_group(m.fmt) && f % 2 == 0, y);
 		free(w);
 	}
 	compute_free(&one);
 	compute_free(&three);
+}
+
+/* Every instruction set gives the bits of plain C. */
+static void same_products(void **state)
+{
+	static float x[ACTS * COLS], y[2][ACTS * WBLOCK];
+	_Alignas(64) static char buf[1 << 16];
+	struct acts a;
+
+	(void)state;
+	for (int i = 0; i < ACTS * COLS; i++)
+		x[i] = (float)(i * 53 % 127 - 60) / 7;
+	for (size_t f = 0; f < FORMATS; f++) {
+		struct wmat m;
+		uint8_t *w;
+		random_blocks(&m, f, &w);
+		for (const struct kernel_table *const *k = kernel_tables();
+		     *k && wfmt_acts_group(m.fmt); k++)
+			for (int block = 0; block * WBLOCK < ROWS; block++) {
+				float *to = y[k != kernel_tables()];
+				acts_place(&a, ACTS, COLS, 32, buf);
+				(*k)->quantise(x, COLS, &a);
+				kernel_tables()[0]->multiply(&m, block, &a, y[0], WBLOCK);
+				(*k)->multiply(&m, block, &a, to, WBLOCK);
+				for (int t = 0; t < ACTS; t++)
+					for (int r = 0; r < WBLOCK && block * WBLOCK + r < ROWS;
+					     r++)
+						assert_memory_equal(&y[0][t * WBLOCK + r],
+								    &to[t * WBLOCK + r], 4);
+			}
+		free(w);
+	}
 }
 
 static void no_matrices(void **state)
@@ -186,9 +252,8 @@ static void no_matrices(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(same_as_gguf_py),
-		cmocka_unit_test(sizes_agree),
-		cmocka_unit_test(products),
+		cmocka_unit_test(same_as_gguf_py), cmocka_unit_test(sizes_agree),
+		cmocka_unit_test(products),        cmocka_unit_test(same_products),
 		cmocka_unit_test(no_matrices),
 	};
 
