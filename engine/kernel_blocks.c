@@ -52,12 +52,31 @@ INLINE void one_scale(struct unpacked *u, int g, float scale, float min)
 /* -- blocks of 32: number g of a chunk ------------------------------------------------------------
  */
 
+/* Bytes side by side; the compiler makes them as wide as the instruction set has registers. */
+typedef uint8_t bytes16 __attribute__((vector_size(16)));
+typedef uint8_t bytes32 __attribute__((vector_size(32)));
+
+/* By address, since how 32 bytes are passed by value depends on the instruction set. */
+INLINE void load32(bytes32 *v, const uint8_t *p)
+{
+	memcpy(v, p, sizeof(*v));
+}
+
+#define STORE32(to, value)                                                                         \
+	do {                                                                                       \
+		bytes32 v_ = (value);                                                              \
+		memcpy(to, &v_, sizeof(v_));                                                       \
+	} while (0)
+
 INLINE void nibbles(const uint8_t *q, int8_t *to)
 {
-	for (int j = 0; j < 16; j++) {
-		to[j] = (int8_t)(q[j] & 15);
-		to[j + 16] = (int8_t)(q[j] >> 4);
-	}
+	bytes16 b, low, high;
+
+	memcpy(&b, q, sizeof(b));
+	low = b & 15;
+	high = b >> 4;
+	memcpy(to, &low, sizeof(low));
+	memcpy(to + 16, &high, sizeof(high));
 }
 
 INLINE void q4_0(const uint8_t *p, struct unpacked *u, int g)
@@ -168,25 +187,28 @@ INLINE void q4_k(const uint8_t *p, struct unpacked *u)
 	const uint8_t *q = p + 16;
 
 	scales_and_mins(p, u);
-	for (int c = 0; c < 4; c++)
-		for (int l = 0; l < 32; l++) {
-			u->codes[64 * c + l] = (int8_t)(q[32 * c + l] & 15);
-			u->codes[64 * c + 32 + l] = (int8_t)(q[32 * c + l] >> 4);
-		}
+	for (int c = 0; c < 4; c++) {
+		bytes32 b;
+		load32(&b, q + 32 * c);
+		STORE32(u->codes + 64 * c, b & 15);
+		STORE32(u->codes + 64 * c + 32, b >> 4);
+	}
 }
 
 INLINE void q5_k(const uint8_t *p, struct unpacked *u)
 {
-	const uint8_t *h = p + 16, *q = p + 48;
+	const uint8_t *q = p + 48;
+	bytes32 h;
+
+	load32(&h, p + 16);
 
 	scales_and_mins(p, u);
-	for (int c = 0; c < 4; c++)
-		for (int l = 0; l < 32; l++) {
-			u->codes[64 * c + l] =
-				(int8_t)((q[32 * c + l] & 15) | (h[l] >> 2 * c & 1) << 4);
-			u->codes[64 * c + 32 + l] =
-				(int8_t)(q[32 * c + l] >> 4 | (h[l] >> (2 * c + 1) & 1) << 4);
-		}
+	for (int c = 0; c < 4; c++, h >>= 2) {
+		bytes32 b;
+		load32(&b, q + 32 * c);
+		STORE32(u->codes + 64 * c, (b & 15) | (h & 1) << 4);
+		STORE32(u->codes + 64 * c + 32, b >> 4 | (h >> 1 & 1) << 4);
+	}
 }
 
 INLINE void q6_k(const uint8_t *p, struct unpacked *u)
@@ -194,14 +216,15 @@ INLINE void q6_k(const uint8_t *p, struct unpacked *u)
 	float d = ggml_half(p + 208);
 
 	for (int n = 0; n < 2; n++) {
-		const uint8_t *ql = p + 64 * n, *qh = p + 128 + 32 * n;
+		bytes32 a, b, h;
 		int8_t *to = u->codes + 128 * n;
-		for (int l = 0; l < 32; l++) {
-			to[l] = (int8_t)(((ql[l] & 15) | (qh[l] & 3) << 4) - 32);
-			to[l + 32] = (int8_t)(((ql[l + 32] & 15) | (qh[l] >> 2 & 3) << 4) - 32);
-			to[l + 64] = (int8_t)((ql[l] >> 4 | (qh[l] >> 4 & 3) << 4) - 32);
-			to[l + 96] = (int8_t)((ql[l + 32] >> 4 | (qh[l] >> 6) << 4) - 32);
-		}
+		load32(&a, p + 64 * n);
+		load32(&b, p + 64 * n + 32);
+		load32(&h, p + 128 + 32 * n);
+		STORE32(to, ((a & 15) | (h & 3) << 4) - 32);
+		STORE32(to + 32, ((b & 15) | (h >> 2 & 3) << 4) - 32);
+		STORE32(to + 64, (a >> 4 | (h >> 4 & 3) << 4) - 32);
+		STORE32(to + 96, (b >> 4 | (h >> 6) << 4) - 32);
 	}
 	for (int g = 0; g < 16; g++)
 		u->scale[g / 2][g % 2] = d * (float)(int8_t)p[192 + g];
@@ -213,12 +236,13 @@ INLINE void q3_k(const uint8_t *p, struct unpacked *u)
 	const uint8_t *s = p + 96;
 	float d = ggml_half(p + 108);
 
-	for (int n = 0; n < 2; n++)
-		for (int j = 0; j < 4; j++)
-			for (int l = 0; l < 32; l++)
-				u->codes[128 * n + 32 * j + l] =
-					(int8_t)((p[32 + 32 * n + l] >> 2 * j & 3) -
-						 (p[l] >> (4 * n + j) & 1 ? 0 : 4));
+	bytes32 h, q;
+	load32(&h, p);
+	for (int n = 0; n < 2; n++) {
+		load32(&q, p + 32 + 32 * n);
+		for (int j = 0; j < 4; j++, q >>= 2, h >>= 1) /* without its third bit: less 4 */
+			STORE32(u->codes + 128 * n + 32 * j, (q & 3) - (~h & 1) * 4);
+	}
 	for (int g = 0; g < 16; g++) {
 		int low = g < 8 ? s[g] & 15 : s[g - 8] >> 4, high = s[8 + g % 4] >> (g / 4 * 2) & 3;
 		u->scale[g / 2][g % 2] = d * (float)((low | high << 4) - 32);
@@ -242,84 +266,103 @@ INLINE void iq4_xs(const uint8_t *p, struct unpacked *u)
 /* -- products -------------------------------------------------------------------------------------
  */
 
-/* 32 codes of weights times 32 of activations, four and four added up, times the scales, to the sums
- * of the row. positive: the weights' codes are 0 or more. */
-INLINE void add_group(float *sum, const int8_t *w, const int8_t *x, const float *scale, float by,
-		      bool positive)
+/* Eight floats. */
+#if defined(__AVX2__)
+struct sums {
+	__m256 v;
+};
+#elif defined(__ARM_FEATURE_DOTPROD)
+struct sums {
+	float32x4_t v[2];
+};
+#else
+struct sums {
+	float v[LANES];
+};
+#endif
+
+/* 32 codes of weights times 32 of activations, four and four added up, times the scales a and b of the
+ * first and second half, to the sums of the row. positive: the weights' codes are 0 or more. fine: a
+ * and b may differ. */
+INLINE struct sums add_group(struct sums s, const int8_t *w, const int8_t *x, float a, float b,
+			     bool positive, bool fine)
 {
 #if defined(__AVX2__)
-	__m256i a = _mm256_load_si256((const __m256i *)(const void *)w);
-	__m256i b = _mm256_loadu_si256((const __m256i *)(const void *)x), i;
-	__m256 s = _mm256_loadu_ps(sum);
-	__m256 f = _mm256_set_m128(_mm_set1_ps(scale[1]), _mm_set1_ps(scale[0]));
+	__m256i c = _mm256_load_si256((const __m256i *)(const void *)w);
+	__m256i d = _mm256_loadu_si256((const __m256i *)(const void *)x), i;
+	__m256 f = fine ? _mm256_set_m128(_mm_set1_ps(b), _mm_set1_ps(a)) : _mm256_set1_ps(a);
 
-	if (!positive) { /* |a| times b with the sign of a */
-		b = _mm256_sign_epi8(b, a);
-		a = _mm256_abs_epi8(a);
+	if (!positive) { /* |c| times d with the sign of c */
+		d = _mm256_sign_epi8(d, c);
+		c = _mm256_abs_epi8(c);
 	}
 #if defined(__AVX512VNNI__)
-	i = _mm256_dpbusd_epi32(_mm256_setzero_si256(), a, b);
+	i = _mm256_dpbusd_epi32(_mm256_setzero_si256(), c, d);
 #else
 	/* At most 2 * 128 * 127: fits 16 bits. */
-	i = _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1));
+	i = _mm256_madd_epi16(_mm256_maddubs_epi16(c, d), _mm256_set1_epi16(1));
 #endif
-	f = _mm256_mul_ps(f, _mm256_set1_ps(by));
-	_mm256_storeu_ps(sum, _mm256_add_ps(s, _mm256_mul_ps(_mm256_cvtepi32_ps(i), f)));
+	s.v = _mm256_add_ps(s.v, _mm256_mul_ps(_mm256_cvtepi32_ps(i), f));
 #elif defined(__ARM_FEATURE_DOTPROD)
 	(void)positive;
+	(void)fine;
 	for (int h = 0; h < 2; h++) {
 		int32x4_t i = vdotq_s32(vdupq_n_s32(0), vld1q_s8(w + 16 * h), vld1q_s8(x + 16 * h));
-		float32x4_t f = vmulq_n_f32(vcvtq_f32_s32(i), scale[h] * by);
-		vst1q_f32(sum + 4 * h, vaddq_f32(vld1q_f32(sum + 4 * h), f));
+		s.v[h] = vaddq_f32(s.v[h], vmulq_n_f32(vcvtq_f32_s32(i), h ? b : a));
 	}
 #else
 	(void)positive;
+	(void)fine;
 	for (int l = 0; l < LANES; l++) {
 		int i = 0;
 		for (int j = 0; j < 4; j++)
 			i += w[4 * l + j] * x[4 * l + j];
-		sum[l] += (float)i * (scale[l / 4] * by);
+		s.v[l] += (float)i * (l < 4 ? a : b);
 	}
 #endif
+	return s;
 }
 
 /* The chunk's groups, of which the first is number `first` of the row, times all rows of a. */
 INLINE void add_chunk(const struct unpacked *u, const struct acts *a, int first, int groups,
-		      bool positive, bool has_min, float (*sums)[LANES], float *least)
+		      bool positive, bool fine, bool has_min, struct sums *sums, float *least)
 {
 	for (int t = 0; t < a->rows; t++) {
-		float sum[LANES], low = least[t];
-		memcpy(sum, sums[t], sizeof(sum));
+		struct sums s = sums[t];
+		float low = least[t];
 		for (int g = 0; g < groups; g++) {
 			size_t at = (size_t)(first + g) * (size_t)a->rows + (size_t)t;
 			float by = a->scale[at];
-			add_group(sum, u->codes + g * GROUP, a->codes + at * GROUP, u->scale[g], by,
-				  positive);
+			s = add_group(s, u->codes + g * GROUP, a->codes + at * GROUP,
+				      u->scale[g][0] * by, u->scale[g][1] * by, positive, fine);
 			if (has_min) /* bias is -8 times the sum of the codes */
 				low += u->min[g] * (by * ((float)a->bias[at] * -0.125f));
 		}
-		memcpy(sums[t], sum, sizeof(sum));
+		sums[t] = s;
 		least[t] = low;
 	}
 }
 
-INLINE float add_up(const float *s)
+INLINE float add_up(const struct sums *sums)
 {
+	float s[LANES];
+
+	memcpy(s, sums, sizeof(s));
 	return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
 /* A row: unpack(p, u, groups) fills u from the blocks at p. */
-#define ROW(type, elements, bytes, positive, has_min, unpack)                                      \
+#define ROW(type, elements, bytes, positive, fine, has_min, unpack)                                \
 	case type:                                                                                 \
 		for (int g = 0; g < a->groups; g += GROUPS) {                                      \
 			int n = a->groups - g < GROUPS ? a->groups - g : GROUPS;                   \
 			for (int i = 0; i < n * GROUP / (elements); i++, p += (bytes))             \
 				unpack;                                                            \
-			add_chunk(&u, a, g, n, positive, has_min, sums, least);                    \
+			add_chunk(&u, a, g, n, positive, fine, has_min, sums, least);              \
 		}                                                                                  \
 		break
 
-static void row_times(const struct wmat *m, int row, const struct acts *a, float (*sums)[LANES],
+static void row_times(const struct wmat *m, int row, const struct acts *a, struct sums *sums,
 		      float *least)
 {
 	const uint8_t *p =
@@ -327,18 +370,18 @@ static void row_times(const struct wmat *m, int row, const struct acts *a, float
 	struct unpacked u;
 
 	switch (m->fmt.type) {
-		ROW(W_Q4_0, 32, 18, true, true, q4_0(p, &u, i));
-		ROW(W_Q4_1, 32, 20, true, true, q4_1(p, &u, i));
-		ROW(W_Q5_0, 32, 22, true, true, q5_0(p, &u, i));
-		ROW(W_Q5_1, 32, 24, true, true, q5_1(p, &u, i));
-		ROW(W_Q8_0, 32, 34, false, false, q8_0(p, &u, i));
-		ROW(W_IQ4_NL, 32, 18, false, false, iq4_nl(p, &u, i));
-		ROW(W_MXFP4, 32, 17, false, false, mxfp4(p, &u, i));
-		ROW(W_Q3_K, 256, 110, false, false, q3_k(p, &u));
-		ROW(W_Q4_K, 256, 144, true, true, q4_k(p, &u));
-		ROW(W_Q5_K, 256, 176, true, true, q5_k(p, &u));
-		ROW(W_Q6_K, 256, 210, false, false, q6_k(p, &u));
-		ROW(W_IQ4_XS, 256, 136, false, false, iq4_xs(p, &u));
+		ROW(W_Q4_0, 32, 18, true, false, true, q4_0(p, &u, i));
+		ROW(W_Q4_1, 32, 20, true, false, true, q4_1(p, &u, i));
+		ROW(W_Q5_0, 32, 22, true, false, true, q5_0(p, &u, i));
+		ROW(W_Q5_1, 32, 24, true, false, true, q5_1(p, &u, i));
+		ROW(W_Q8_0, 32, 34, false, false, false, q8_0(p, &u, i));
+		ROW(W_IQ4_NL, 32, 18, false, false, false, iq4_nl(p, &u, i));
+		ROW(W_MXFP4, 32, 17, false, false, false, mxfp4(p, &u, i));
+		ROW(W_Q3_K, 256, 110, false, true, false, q3_k(p, &u));
+		ROW(W_Q4_K, 256, 144, true, false, true, q4_k(p, &u));
+		ROW(W_Q5_K, 256, 176, true, false, true, q5_k(p, &u));
+		ROW(W_Q6_K, 256, 210, false, true, false, q6_k(p, &u));
+		ROW(W_IQ4_XS, 256, 136, false, false, false, iq4_xs(p, &u));
 	default:
 		break; /* wtype_int8() says that it does not come here */
 	}
@@ -349,9 +392,10 @@ kernel_multiply MULTIPLY;
 void MULTIPLY(const struct wmat *m, int block, const struct acts *a, float *y, size_t ldy)
 {
 	for (int r = 0; r < WBLOCK && block * WBLOCK + r < m->rows; r++) {
-		float sums[ACTS_ROWS][LANES] = { { 0 } }, least[ACTS_ROWS] = { 0 };
+		struct sums sums[ACTS_ROWS] = { 0 };
+		float least[ACTS_ROWS] = { 0 };
 		row_times(m, block * WBLOCK + r, a, sums, least);
 		for (int t = 0; t < a->rows; t++)
-			y[(size_t)t * ldy + (size_t)r] = add_up(sums[t]) + least[t];
+			y[(size_t)t * ldy + (size_t)r] = add_up(&sums[t]) + least[t];
 	}
 }
