@@ -60,7 +60,7 @@ for name in "$@"; do
 	mkdir -p "$BUILD/corpus/$name" "$BUILD/found/$name" "$work/$name"
 	"seeds_$name" "$work/$name"
 	echo "== $name, $SECONDS_EACH s"
-	if "$BUILD/fuzz_$name" -max_total_time="$SECONDS_EACH" -max_len=200000 -timeout=20 -rss_limit_mb=2048 \
+	if "$BUILD/fuzz_$name" -max_total_time="$SECONDS_EACH" -max_len=200000 -timeout=120 -rss_limit_mb=2048 \
 		-print_final_stats=1 -artifact_prefix="$BUILD/found/$name/" -dict="$ROOT/tests/fuzz/$name.dict" \
 		"$BUILD/corpus/$name" "$work/$name" >"$work/log" 2>&1; then
 		grep -E 'number_of_executed_units|cov:' "$work/log" | tail -n 2
