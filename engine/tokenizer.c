@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/fail.h"
+#include "engine/metaspace.h"
 #include "engine/nfc.h"
 #include "engine/tokenizer_parts.h"
 #include "engine/utf8.h"
@@ -15,6 +16,7 @@
 struct encoding {
 	const struct tokenizer *t;
 	bool plain;
+	bool begun; /* there was text or a token before */
 	bool glued; /* the text follows directly on an invalid byte, so that no space may come
 		       between */
 	struct pretokenizer_state *split;
@@ -70,17 +72,32 @@ static int emit_piece(void *ctx, const char *piece, size_t bytes)
 	return rc == -ENOMEM ? no_memory(e->why) : rc;
 }
 
+/* The text with a space in front, allocated; NULL if there is no memory. */
+static char *with_space(const char *text, size_t bytes)
+{
+	char *spaced = malloc(bytes + 1);
+
+	if (spaced) {
+		spaced[0] = ' ';
+		memcpy(spaced + 1, text, bytes);
+	}
+	return spaced;
+}
+
 /* Text without any added tokens. */
 static int encode_ordinary(struct encoding *e, const char *text, size_t bytes)
 {
-	if (!e->t->prefix_space || e->glued || text[0] == ' ')
+	enum prefix_space prefix = e->t->prefix_space;
+	bool first = !e->begun;
+
+	e->begun = true;
+	if (prefix == PREFIX_NONE || (prefix == PREFIX_FIRST && !first) || e->glued ||
+	    text[0] == ' ')
 		return pretokenize(e->split, text, bytes, emit_piece, e, e->why);
 
-	char *spaced = malloc(bytes + 1);
+	char *spaced = with_space(text, bytes);
 	if (!spaced)
 		return no_memory(e->why);
-	spaced[0] = ' ';
-	memcpy(spaced + 1, text, bytes);
 	int rc = pretokenize(e->split, spaced, bytes + 1, emit_piece, e, e->why);
 	free(spaced);
 	return rc;
@@ -98,6 +115,7 @@ static int cut(struct encoding *e, const struct added_set *set, const char *text
 		if (start > done)
 			rc = rest(e, text + done, start - done);
 		e->glued = false;
+		e->begun = true;
 		if (rc == 0 && bpe_push(&e->ids, found->id) != 0)
 			rc = no_memory(e->why);
 		done = end;
@@ -112,12 +130,37 @@ static int encode_normalised(struct encoding *e, const char *text, size_t bytes)
 	return cut(e, &e->t->normalized, text, bytes, encode_ordinary);
 }
 
+int tokenizer_normalise(const struct tokenizer *t, const char *text, size_t bytes, bool glued,
+			char **out, size_t *out_bytes)
+{
+	size_t prepended = t->prepend && !glued;
+	char *normal = NULL;
+
+	*out = NULL;
+	*out_bytes = bytes;
+	if (t->nfc && nfc(text, bytes, &normal, &bytes) != 0)
+		return -ENOMEM;
+	if (normal)
+		*out_bytes = bytes;
+	*out = normal;
+	if (!t->metaspace)
+		return 0;
+	*out = malloc(*out_bytes + 1);
+	if (*out) {
+		(*out)[0] = ' ';
+		*out_bytes = prepended +
+			     metaspace_unmap(normal ? normal : text, *out_bytes, *out + prepended);
+	}
+	free(normal);
+	return *out ? 0 : -ENOMEM;
+}
+
 static int normalise(struct encoding *e, const char *text, size_t bytes)
 {
-	char *changed = NULL;
+	char *changed;
 	size_t changed_bytes;
 
-	if (e->t->nfc && nfc(text, bytes, &changed, &changed_bytes) != 0)
+	if (tokenizer_normalise(e->t, text, bytes, e->glued, &changed, &changed_bytes) != 0)
 		return no_memory(e->why);
 	int rc = changed ? encode_normalised(e, changed, changed_bytes)
 			 : encode_normalised(e, text, bytes);
@@ -148,7 +191,7 @@ static int encode_bytes(struct encoding *e, const char *text, size_t bytes)
 		at += valid;
 		if (rc == 0 && at < bytes) {
 			rc = emit_piece(e, text + at, 1);
-			e->glued = true;
+			e->glued = e->begun = true;
 			at++;
 		}
 	}
