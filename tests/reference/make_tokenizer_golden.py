@@ -220,6 +220,10 @@ def variants(base):
     yield "scripts and more", "gptoss", steps(scripts, split("\\d{2}|.\\D")), ""
     empty = steps(split("b*"), split("(?=e)|(?<=r)"), split("(?i)T(?-i:H|e)?+"))
     yield "empty matches", "tale-moe", empty, ""
+    ends = steps(split("\\s+$"), split("[a-m]$|e?$"), split("(?=\\n$)|o$"))
+    yield "ends of lines", "tale-moe", ends, ""
+    cut = steps(split("[\r\n]"), split("\\s+$"))
+    yield "ends of pieces", "tale-moe", cut, ""
     yield "ignore_merges off", "gptoss", {"model": {"ignore_merges": False}}, ""
     yield "ignore_merges on", "qwen3", {"model": {"ignore_merges": True}}, ""
     nfc = {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}]}}
