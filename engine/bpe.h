@@ -79,7 +79,7 @@ int bpe_find(const struct bpe *b, const char *bytes, size_t n);
 void bpe_add_merge(struct bpe *b, int left, int right, int into, uint32_t rank);
 
 /* Appends the ids of one piece of text: starting with its bytes, or characters, the neighbours whose
- * merge has the lowest rank are joined, the leftmost of equals first, until there is none. All 256
+ * merge has the lowest rank are joined, the leftmost of equals first, until there is none. All of its
  * bytes must be tokens. Time O(n log n), memory up to 100 bytes a byte. 0 or -ENOMEM. */
 int bpe_encode(const struct bpe *b, const char *text, size_t n, struct bpe_scratch *scratch,
 	       struct bpe_ids *ids);

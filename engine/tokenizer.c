@@ -16,8 +16,12 @@
 struct encoding {
 	const struct tokenizer *t;
 	bool plain;
-	bool begun; /* there was text or a token before */
-	bool glued; /* the text follows directly on an invalid byte, so that no space may come
+	const char *text; /* what the spans are of */
+	const struct tokenizer_span *span;
+	size_t spans;
+	bool outside; /* the piece that is normalised touches a span */
+	bool begun;   /* there was text or a token before */
+	bool glued;   /* the text follows directly on an invalid byte, so that no space may come
 		       between */
 	struct pretokenizer_state *split;
 	struct bpe_scratch scratch;
@@ -103,15 +107,43 @@ static int encode_ordinary(struct encoding *e, const char *text, size_t bytes)
 	return rc;
 }
 
+/* Does a part of the text touch a span? */
+static bool touches(const struct encoding *e, const char *part, size_t bytes)
+{
+	size_t from = (size_t)(part - e->text), low = 0, high = e->spans;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (e->span[middle].to <= from)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < e->spans && e->span[low].from < from + bytes;
+}
+
+/* Is a special token in a span ordinary text here? Normalised text has no places in the original, so
+ * there the whole piece counts. */
+static bool passed_over(const struct encoding *e, const struct added_set *set, const char *at,
+			size_t bytes)
+{
+	if (e->spans == 0)
+		return false;
+	return set == &e->t->raw ? touches(e, at, bytes) : e->outside;
+}
+
 /* Cuts the tokens of a set out of the text; what lies between them goes to `rest`. */
 static int cut(struct encoding *e, const struct added_set *set, const char *text, size_t bytes,
 	       int (*rest)(struct encoding *e, const char *text, size_t bytes))
 {
-	size_t done = 0, start, end;
+	size_t done = 0, from = 0, start, end;
 	const struct added_token *found;
 	int rc = 0;
 
-	while (rc == 0 && (found = added_find(set, text, bytes, done, e->plain, &start, &end))) {
+	while (rc == 0 && (found = added_find(set, text, bytes, from, e->plain, &start, &end))) {
+		from = end;
+		if (found->special && passed_over(e, set, text + start, end - start))
+			continue;
 		if (start > done)
 			rc = rest(e, text + done, start - done);
 		e->glued = false;
@@ -160,6 +192,7 @@ static int normalise(struct encoding *e, const char *text, size_t bytes)
 	char *changed;
 	size_t changed_bytes;
 
+	e->outside = touches(e, text, bytes);
 	if (tokenizer_normalise(e->t, text, bytes, e->glued, &changed, &changed_bytes) != 0)
 		return no_memory(e->why);
 	int rc = changed ? encode_normalised(e, changed, changed_bytes)
@@ -190,6 +223,12 @@ static int encode_bytes(struct encoding *e, const char *text, size_t bytes)
 			rc = cut(e, &e->t->raw, text + at, valid, normalise);
 		at += valid;
 		if (rc == 0 && at < bytes) {
+			unsigned char byte = (unsigned char)text[at];
+			if (e->t->bpe.byte_id[byte] < 0)
+				return fail(e->why, EILSEQ,
+					    "the text has a byte 0x%02X, which is no UTF-8 and for "
+					    "which the vocabulary has no token",
+					    byte);
 			rc = emit_piece(e, text + at, 1);
 			e->glued = e->begun = true;
 			at++;
@@ -206,11 +245,15 @@ static int push_all(struct encoding *e, const struct bpe_ids *ids)
 	return 0;
 }
 
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, unsigned flags,
-		     int32_t **ids, size_t *n, char *why)
+/* e: t, why, and what is to be recognised. */
+static int encode(struct encoding *e, const char *text, size_t bytes, unsigned flags, int32_t **ids,
+		  size_t *n)
 {
-	struct encoding e = { .t = t, .plain = flags & TOKENIZER_PLAIN, .why = why };
+	const struct tokenizer *t = e->t;
+	char *why = e->why;
 	int rc = 0;
+
+	e->text = text;
 
 	*ids = NULL;
 	*n = 0;
@@ -218,26 +261,43 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, 
 		return fail(why, EFBIG,
 			    "the text has %zu bytes, more than the %u that can be encoded", bytes,
 			    TOKENIZER_TEXT_MAX);
-	e.split = pretokenizer_start(t->split);
-	e.ids.id = malloc(sizeof(e.ids.id[0]));
-	e.ids.room = 1;
-	if (!e.split || !e.ids.id)
+	e->split = pretokenizer_start(t->split);
+	e->ids.id = malloc(sizeof(e->ids.id[0]));
+	e->ids.room = 1;
+	if (!e->split || !e->ids.id)
 		rc = no_memory(why);
 	if (rc == 0 && (flags & TOKENIZER_ADD_SPECIAL))
-		rc = push_all(&e, &t->before);
+		rc = push_all(e, &t->before);
 	if (rc == 0)
-		rc = encode_bytes(&e, text, bytes);
+		rc = encode_bytes(e, text, bytes);
 	if (rc == 0 && (flags & TOKENIZER_ADD_SPECIAL))
-		rc = push_all(&e, &t->after);
-	pretokenizer_end(e.split);
-	bpe_scratch_free(&e.scratch);
+		rc = push_all(e, &t->after);
+	pretokenizer_end(e->split);
+	bpe_scratch_free(&e->scratch);
 	if (rc != 0) {
-		free(e.ids.id);
+		free(e->ids.id);
 		return rc;
 	}
-	*ids = e.ids.id;
-	*n = e.ids.n;
+	*ids = e->ids.id;
+	*n = e->ids.n;
 	return 0;
+}
+
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, unsigned flags,
+		     int32_t **ids, size_t *n, char *why)
+{
+	struct encoding e = { .t = t, .plain = flags & TOKENIZER_PLAIN, .why = why };
+
+	return encode(&e, text, bytes, flags, ids, n);
+}
+
+int tokenizer_encode_spans(const struct tokenizer *t, const char *text, size_t bytes,
+			   const struct tokenizer_span *span, size_t spans, int32_t **ids,
+			   size_t *n, char *why)
+{
+	struct encoding e = { .t = t, .span = span, .spans = spans, .why = why };
+
+	return encode(&e, text, bytes, 0, ids, n);
 }
 
 void tokenizer_free(struct tokenizer *t)

@@ -53,9 +53,21 @@ enum {
  * the last two with a space for U+2581).
  * *ids: n of them, to be freed with free(), not NULL even if n is 0. 0 or negative errno and why:
  * -EFBIG above TOKENIZER_TEXT_MAX, -ENOMEM, -ELOOP if a regular expression of the file took too
- * many steps. */
+ * many steps, -EILSEQ for a byte that is no UTF-8 if the vocabulary has no token for it (those of
+ * DeepSeek-V2 lack 13 bytes). */
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, unsigned flags,
 		     int32_t **ids, size_t *n, char *why);
+
+/* Bytes from..to of a text. */
+struct tokenizer_span {
+	size_t from, to;
+};
+
+/* The same for a text of which parts came from outside: TOKENIZER_PLAIN holds for special tokens that
+ * touch one of the spans, which are in ascending order and not empty. */
+int tokenizer_encode_spans(const struct tokenizer *t, const char *text, size_t bytes,
+			   const struct tokenizer_span *span, size_t spans, int32_t **ids,
+			   size_t *n, char *why);
 
 /* The raw bytes that a token stands for; of an added token its literal text. They need not be whole
  * UTF-8 characters, and may contain any byte. Owned by t. NULL for undefined ids. */

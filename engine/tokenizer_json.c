@@ -15,6 +15,7 @@
 
 #include "engine/metaspace.h"
 #include "engine/tokenizer_json.h"
+#include "engine/utf8.h"
 
 /* The largest known file has 34 MB (262,144 tokens). */
 #define FILE_MAX (256u << 20)
@@ -294,6 +295,8 @@ static int read_token(struct tokenizer_json *l, const char *token, int id, char 
 	return 0;
 }
 
+/* All bytes must have tokens; of byte-level vocabularies those that occur in UTF-8 suffice
+ * (DeepSeek-V2 lacks the others). */
 static int read_vocab(struct tokenizer_json *l, json_t *vocab, char *scratch)
 {
 	const char *token;
@@ -306,7 +309,7 @@ static int read_vocab(struct tokenizer_json *l, json_t *vocab, char *scratch)
 			return rc;
 	}
 	for (int byte = 0; byte < 256; byte++)
-		if (l->t->bpe.byte_id[byte] < 0)
+		if (l->t->bpe.byte_id[byte] < 0 && (l->t->bpe.by_char || utf8_has_byte(byte)))
 			return tokenizer_refuse(l,
 						"the vocabulary has no token for the byte 0x%02X: "
 						"only %s are supported",

@@ -168,6 +168,9 @@ static const struct fault faults[] = {
 	{ "model/vocab/new", "4194303", NULL },
 	{ "model/vocab/a", "300", NULL },
 	{ "model/vocab/a", NULL, "no token for the byte 0x61" },
+	{ "model/vocab/\u00DF", NULL, "no token for the byte 0xDF" },
+	{ "model/vocab/\u00C0", NULL, NULL },
+	{ "model/vocab/\u00F4", NULL, "no token for the byte 0xF4" },
 	{ "model/vocab/<s>", "261", "\"<s>\" has the id 259, but 261 in the vocabulary" },
 	{ "added_tokens/0/id", "-5", "added token number 0 has no id" },
 	{ "added_tokens/0/id", "4194304", "added token number 0 has no id" },
@@ -449,6 +452,28 @@ static void exponential_expression(void **state)
 	json_decref(json);
 }
 
+/* A byte that no UTF-8 has may be without a token; a text that has it is refused. */
+static void a_byte_without_token(void **state)
+{
+	json_t *json = small_file();
+	char why[WHY_MAX] = "";
+	struct tokenizer *t = NULL;
+	int32_t *ids;
+	size_t n;
+
+	(void)state;
+	change(json, "model/vocab/\u00C0", NULL);
+	assert_int_equal(load_json(json, &t, why), 0);
+	assert_int_equal(tokenizer_encode(t, "a\xC0z", 3, 0, &ids, &n, why), -EILSEQ);
+	assert_non_null(strstr(why, "a byte 0xC0"));
+	assert_null(ids);
+	assert_int_equal(tokenizer_encode(t, "a\xC1z", 3, 0, &ids, &n, why), 0);
+	assert_int_equal(n, 3);
+	free(ids);
+	tokenizer_free(t);
+	json_decref(json);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -459,6 +484,7 @@ int main(void)
 		cmocka_unit_test(other_files),
 		cmocka_unit_test(nested_sequences),
 		cmocka_unit_test(exponential_expression),
+		cmocka_unit_test(a_byte_without_token),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
