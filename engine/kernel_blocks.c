@@ -357,7 +357,7 @@ INLINE float add_up(const struct sums *sums)
 		for (int g = 0; g < a->groups; g += GROUPS) {                                      \
 			int n = a->groups - g < GROUPS ? a->groups - g : GROUPS;                   \
 			for (int i = 0; i < n * GROUP / (elements); i++, p += (bytes))             \
-				unpack;                                                            \
+				(unpack);                                                          \
 			add_chunk(&u, a, g, n, positive, fine, has_min, sums, least);              \
 		}                                                                                  \
 		break
@@ -367,7 +367,7 @@ static void row_times(const struct wmat *m, int row, const struct acts *a, struc
 {
 	const uint8_t *p =
 		(const uint8_t *)m->codes + (size_t)row * wfmt_row_bytes(m->fmt, m->cols);
-	struct unpacked u;
+	struct unpacked u = { 0 };
 
 	switch (m->fmt.type) {
 		ROW(W_Q4_0, 32, 18, true, false, true, q4_0(p, &u, i));

@@ -8,7 +8,7 @@ converter has them, so that a mounted GGUF can be compared with the reference.
 
 TYPE: f32 (default), f16, q8_0, q4_0. --split N: N files, PREFIX-00001-of-0000N.gguf; OUT names the
 first. --merged: gate and up of an expert in one tensor. --whole-kv-b: attn_kv_b as older files have it.
---header-only: no data and no vocabulary, a seed for the fuzzers.
+--header-only: no data and hardly a vocabulary, a seed for the fuzzers.
 """
 
 import argparse
@@ -138,12 +138,33 @@ def key(name, kind, value):
     return text(name) + struct.pack("<I", number) + struct.pack({2: "<H", 4: "<I", 6: "<f", 7: "<B"}[number], value)
 
 
-def metadata(c, tokenizer, eos):
+def vocabulary(path, few):
+    """The keys of tokenizer.ggml; few: only the first tokens, and no merges."""
+    with open(path, encoding="utf-8") as f:
+        t = json.load(f)
+    kinds = {token: 1 for token in t["model"]["vocab"]}
+    kinds.update({a["content"]: 3 if a["special"] else 4 for a in t["added_tokens"]})
+    ids = {**t["model"]["vocab"], **{a["content"]: a["id"] for a in t["added_tokens"]}}
+    tokens = sorted(ids, key=ids.get)
+    merges = [m if isinstance(m, str) else " ".join(m) for m in t["model"]["merges"]]
+    assert [ids[x] for x in tokens] == list(range(len(tokens)))
+    if few:
+        tokens, merges = tokens[:20], []
+
+    def array(name, kind, n, data):
+        return text("tokenizer.ggml." + name) + struct.pack("<IIQ", 9, kind, n) + data
+
+    return [key("tokenizer.ggml.model", "s", "gpt2"), key("tokenizer.ggml.pre", "s", "glm4"),
+            array("tokens", 8, len(tokens), b"".join(map(text, tokens))),
+            array("token_type", 5, len(tokens), struct.pack(f"<{len(tokens)}i", *(kinds[x] for x in tokens))),
+            array("merges", 8, len(merges), b"".join(map(text, merges)))]
+
+
+def metadata(c, eos):
     a = "glm-dsa."
     rope, nope = c["qk_rope_head_dim"], c["qk_nope_head_dim"]
     keys = [
         key("general.architecture", "s", "glm-dsa"), key("general.name", "s", "glm-s"),
-        key("tokenizer.huggingface.json", "s", tokenizer),
         key(a + "block_count", "u32", c["num_hidden_layers"] + c.get("num_nextn_predict_layers", 0)),
         key(a + "nextn_predict_layers", "u32", c.get("num_nextn_predict_layers", 0)),
         key(a + "context_length", "u32", c["max_position_embeddings"]),
@@ -202,8 +223,7 @@ def main():
     o = p.parse_args()
     with open(o.checkpoint + "/config.json", encoding="utf-8") as f:
         c = json.load(f)
-    with open(o.checkpoint + "/tokenizer.json", encoding="utf-8") as f:
-        keys = metadata(c, "{}" if o.header_only else f.read(), c["eos_token_id"][0])
+    keys = metadata(c, c["eos_token_id"][0]) + vocabulary(o.checkpoint + "/tokenizer.json", o.header_only)
     tensors = convert(c, read_checkpoint(o.checkpoint), o)
     if o.split == 1:
         write(o.out, keys, tensors, o.header_only)
