@@ -15,6 +15,7 @@
 
 #include "expertfs/catalog.h"
 #include "expertfs/fail.h"
+#include "expertfs/gguf.h"
 
 /* Is the shard of this drive there, whole, and of this store? */
 static int check_shard(const struct store *s, uint32_t drive, char *why)
@@ -72,11 +73,21 @@ static int check_file(const struct store *s, const char *name, char *why)
 
 static int check_files(const struct store *s, char *why)
 {
+	char dense[PATH_MAX];
 	int err = 0;
 
 	for (int i = 0; !err && i < STORE_FILES; i++)
 		err = check_file(s, store_file_names[i], why);
-	return err ? err : check_file(s, "catalog.db", why);
+	err = err ? err : check_file(s, "catalog.db", why);
+	if (err)
+		return err;
+	snprintf(dense, sizeof(dense), "%s/%s", s->dir, store_file_names[STORE_FILES - 1]);
+	return gguf_is(dense) ? fail(why, EINVAL,
+				     "%s has what was learned of a GGUF file, and is no store: "
+				     "mount the file itself; it has no checksums that could be "
+				     "proved",
+				     s->dir)
+			      : 0;
 }
 
 bool store_copy_is_there(const struct store *s, const struct extent_list *l, unsigned copy)

@@ -89,6 +89,19 @@ mount_store "$G/one.gguf" "$M" --memory 64M --state "$WORK/state"
 [ "$(stat_of "$M" store)" = "$WORK/state" ] || die "the store is $(stat_of "$M" store)"
 unmount "$M"
 
+expect_fail 1 'one.gguf.expertfs has what was learned of a GGUF file' expertfs "$G/one.gguf.expertfs" "$M"
+
+mkdir "$WORK/fast"
+if mount -t tmpfs -o size=8m none "$WORK/fast"; then
+	section "a hot drive: the same bytes"
+	mount_store "$G/one.gguf" "$M" --memory 1500K --hot-dir "$WORK/fast" --hot-dir-size 2M
+	for _ in 1 2 3 4 5; do
+		diff -r "$M/experts" "$WORK/plain/experts"
+	done
+	unmount "$M"
+	umount "$WORK/fast"
+fi
+
 section "three files, gate and up merged"
 make_gguf "$G/s-00001-of-00003.gguf" --split 3 --merged
 mount_store "$G/s-00001-of-00003.gguf" "$M" --memory 64M

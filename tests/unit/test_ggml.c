@@ -138,8 +138,9 @@ static void expect_product(const struct wmat *m, const float *x, bool rounded, c
 		for (int t = 0; t < ACTS; t++) {
 			double sum = 0, size = 0;
 			for (int i = 0; i < COLS; i++) {
-				size_t g = (size_t)(i / 32 * ACTS + t);
-				double xi = rounded ? (double)a.scale[g] * a.codes[g * 32 + i % 32]
+				size_t g = (size_t)i / 32 * ACTS + (size_t)t;
+				double xi = rounded ? (double)a.scale[g] *
+							      a.codes[g * 32 + (size_t)i % 32]
 						    : (double)x[t * COLS + i];
 				sum += (double)row[i] * xi;
 				size += fabs((double)row[i] * xi);
