@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 
 #include "expertfs/fail.h"
+#include "tools/coli-pack/gguf.h"
 #include "tools/coli-pack/textfile.h"
 
 #define CONFIG_MAX    (16u << 20)
@@ -381,6 +382,7 @@ void ckpt_close(struct checkpoint *ck)
 		st_close(&ck->file[i]);
 	free(ck->file);
 	free(ck->by_name);
+	gguf_source_free(ck->gguf);
 	free(ck->eos);
 	free(ck->config_text);
 	free(ck->tokenizer_text);

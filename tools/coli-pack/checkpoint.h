@@ -15,6 +15,8 @@ struct ckpt_name {
 	const struct st_tensor *tensor;
 };
 
+struct gguf_source;
+
 struct checkpoint {
 	char *dir;         /* absolute */
 	const char *name;  /* the last part of dir */
@@ -28,6 +30,7 @@ struct checkpoint {
 	size_t files, tensors;
 	struct st_file *file;      /* sorted by path */
 	struct ckpt_name *by_name; /* sorted */
+	struct gguf_source *gguf;  /* gguf.h; NULL for a folder */
 };
 
 /* 0, or negative errno with the sentence in why. config.mtp_layers is lowered to the MTP layers of

@@ -6,7 +6,7 @@
  * matrices of an expert's size times one activation row, by turns, medians and the best of ROUNDS
  * (the best is what tells something on a machine that is busy). Then products
  * with 16 and 128 rows, of weights that come from memory, and of one block that stays in the
- * first-level cache, which is as fast as the kernel's inner loop goes. COLI_ENGINE_KERNEL names
+ * first-level cache, which is as fast as the kernel's inner loop goes. Then each of GGUF's formats. COLI_ENGINE_KERNEL names
  * another kernel than the best.
  *
  * With FILE, only: the same weights in anonymous huge pages, and in a file that is mapped, as dense.bin
@@ -205,6 +205,39 @@ static int file_speed(struct bench *b, const char *path)
 	return 0;
 }
 
+/* The same of each of GGUF's formats, laid over the same memory: q4's bytes are as good as any. */
+static void format_speeds(struct bench *b)
+{
+	size_t bytes = b->bytes;
+	int matrices = b->matrices;
+
+	for (int type = W_F16; type < WTYPES; type++) {
+		const struct wfmt fmt = { (enum wtype)type, 0 };
+		size_t one = wfmt_bytes(fmt, ROWS, COLS);
+		double sum[ROUNDS], row[ROUNDS], many[ROUNDS];
+		b->matrices = 0;
+		for (size_t at = 0; at + one <= bytes && b->matrices < matrices; at += one)
+			if (wmat_bind(&b->m[b->matrices++], fmt, ROWS, COLS, b->base + at, one))
+				return;
+		b->one = one;
+		b->bytes = one * (size_t)b->matrices;
+		for (int i = 0; i < ROUNDS; i++) {
+			sum[i] = run_sum(b);
+			row[i] = run_product(b, 1);
+			many[i] = run_product(b, 16);
+		}
+		double madds = (double)b->matrices * ROWS * COLS * 1e-9;
+		struct speed read = speed_of((double)b->bytes * 1e-9, sum);
+		struct speed got = speed_of((double)b->bytes * 1e-9, row);
+		struct speed all = speed_of(madds * 16, many);
+		printf("%-8s %-7s 1 row %6.2f GB/s (best %.2f), %.2f of a plain sum (%.2f); 16 "
+		       "rows "
+		       "%6.1f Gmadd/s (best %.1f)\n",
+		       kernel()->isa, wtype_name(fmt.type), got.median, got.best,
+		       got.median / read.median, got.best / read.best, all.median, all.best);
+	}
+}
+
 #define CACHE_COLS  1024 /* a block of 8 KiB, 16 activation rows of 16 KiB */
 #define CACHE_LOOPS 20000
 
@@ -304,6 +337,7 @@ int main(int argc, char **argv)
 	matrix_speed(&b, 16);
 	matrix_speed(&b, MOST);
 	cache_speed(&b);
+	format_speeds(&b);
 	uint64_t all = 0;
 	for (int i = 0; i < 1024; i++)
 		all += sums[i];
