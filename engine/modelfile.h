@@ -8,6 +8,9 @@
  *	  "name": "tale-moe",               for people
  *	  "config": { ... },                the checkpoint's config.json, whole and unchanged
  *	  "eos_token_ids": [0],             from generation_config.json and config.json, joined
+ *	  "chat": {"template": "...",       the model's chat template, if it has one, and the tokens
+ *	    "bos_token": "<s>",             that it uses; read by chat.h alone
+ *	    "eos_token": "</s>"},
  *	  "dense": {
  *	    "file": "dense.bin", "bytes": 5123072,
  *	    "tensors": [

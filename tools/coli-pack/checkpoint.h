@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A Hugging Face checkpoint folder: config.json, tokenizer.json, generation_config.json if there is
- * one, and the safetensors files, with all their tensors under one look-up by name.
+ * A Hugging Face checkpoint folder: config.json, tokenizer.json, generation_config.json and a chat
+ * template if there are any, and the safetensors files, with all their tensors under one look-up by name.
  *
  * Read whole and checked by ckpt_open(); read-only after that, so that threads share it freely.
  */
@@ -25,6 +25,7 @@ struct checkpoint {
 	struct pack_config config;
 	char *tokenizer_path, *tokenizer_text;
 	size_t tokenizer_bytes;
+	json_t *chat; /* as it goes into model.json; NULL if there is no chat template */
 	int64_t *eos; /* config.json's ids, then those that only generation_config.json has */
 	size_t eos_count;
 	size_t files, tensors;
