@@ -178,6 +178,7 @@ $(BUILD)/bench/make_model: $(call objs,$(wildcard tests/bench/engine/*.c)) $(LIB
 # Every kernel of this build.
 bench-kernels: $(BUILD)/bench/kernels
 	@for k in $(KERNEL_ISAS) amx; do COLI_ENGINE_KERNEL=$$k $(BUILD)/bench/kernels || exit; done
+	@for k in $(KERNEL_ISAS); do COLI_ENGINE_KERNEL=$$k $(BUILD)/bench/kernels 2 256 formats || exit; done
 
 unit-tests: $(UNIT_TESTS) $(E2E_TOOLS) $(BUILD)/bench/make_model
 

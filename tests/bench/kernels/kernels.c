@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How fast the matrix kernels are: `make bench-kernels`, or kernels [threads [MiB [FILE]]].
+ * How fast the matrix kernels are: `make bench-kernels`, or kernels [threads [MiB [formats|FILE]]].
  *
  * First the machine: a plain sum over the memory that holds the weights, and the same bytes as q4
  * matrices of an expert's size times one activation row, by turns, medians and the best of ROUNDS
- * (the best is what tells something on a machine that is busy). Then products
- * with 16 and 128 rows, of weights that come from memory, and of one block that stays in the
- * first-level cache, which is as fast as the kernel's inner loop goes. Then each of GGUF's formats. COLI_ENGINE_KERNEL names
- * another kernel than the best.
+ * (the best is what tells something on a machine that is busy). Then products with 16 and 128 rows,
+ * of weights that come from memory, and of one block that stays in the first-level cache, which is
+ * as fast as the kernel's inner loop goes. COLI_ENGINE_KERNEL names another kernel than the best.
  *
+ * With "formats", only: each of GGUF's formats.
  * With FILE, only: the same weights in anonymous huge pages, and in a file that is mapped, as dense.bin
  * is, with huge pages (if the file system has them) and with 4 KiB pages, by turns. FILE is made, and
  * is gone at the end.
@@ -331,13 +331,16 @@ int main(int argc, char **argv)
 		fprintf(stderr, "kernels: no memory for %d MiB of weights\n", mib);
 		return 1;
 	}
-	if (argc > 3)
+	if (argc > 3 && strcmp(argv[3], "formats") != 0)
 		return file_speed(&b, argv[3]);
+	if (argc > 3) {
+		format_speeds(&b);
+		return 0;
+	}
 	vector_speed(&b);
 	matrix_speed(&b, 16);
 	matrix_speed(&b, MOST);
 	cache_speed(&b);
-	format_speeds(&b);
 	uint64_t all = 0;
 	for (int i = 0; i < 1024; i++)
 		all += sums[i];
