@@ -23,7 +23,7 @@ row()
 {
 	local verdict=''
 	[ -z "$6" ] || verdict=$(awk "BEGIN { print ($6) ? \"reached\" : \"MISSED\" }")
-	printf '%-54s %16s  %-44s %8s  %-9s %s\n' "$1" "$2" "$3" "$4" "$5" "$verdict" | sed 's/ *$//' >>"$table"
+	printf '%-54s %16s  %-44s %8s  %-9s %s\n' "$1" "$2" "$3" "$4" "$5" "$verdict" | sed 's/ *$//' | tee -a "$table" >&2
 }
 
 # json FILE KEY: a value; KEY is a path: drives.0.gb_per_s.

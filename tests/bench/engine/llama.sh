@@ -40,7 +40,8 @@ setup()
 	rm -rf --one-file-system "$root"
 	debootstrap --variant=minbase sid "$root" "$mirror"
 	cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
-	chroot "$root" apt-get -q update
+	# A mirror that is a snapshot is older than its Release file says it may be.
+	chroot "$root" apt-get -q -o Acquire::Check-Valid-Until=false update
 	DEBIAN_FRONTEND=noninteractive chroot "$root" apt-get -q install -y --no-install-recommends \
 		llama.cpp python3-gguf python3-numpy
 	touch "$root/srv/ready"
