@@ -15,24 +15,32 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
 
 #include "engine/quant.h"
 
 /* half_to_float() without branches: also good for a row of halves. p needs no alignment. */
 static inline __attribute__((always_inline)) float ggml_half(const uint8_t *p)
 {
+	uint16_t h;
+
+	memcpy(&h, p, sizeof(h));
+#ifdef __F16C__
+	return _cvtsh_ss(h);
+#else
 	union {
 		uint32_t u;
 		float f;
 	} x;
-	uint16_t h;
 
-	memcpy(&h, p, sizeof(h));
 	x.u = (uint32_t)(h & 0x7fff) << 13;
 	x.f *= 0x1p112f; /* moves the exponent's bias; exact, subnormals too */
 	x.u |= (h & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
 	x.u |= (uint32_t)(h & 0x8000) << 16;
 	return x.f;
+#endif
 }
 
 /* n floats from src, which needs no alignment; type is W_F16 or later, n a multiple of its block. */

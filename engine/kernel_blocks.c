@@ -9,9 +9,9 @@
  * these while they lie in the nearest cache. Activations are quantised in groups of 32, as for q8
  * and q4 (kernel_int8.c), where more is said on what that costs.
  *
- *	sum[l] += (float)(sum of codes * codes of columns 4 l .. 4 l + 3) * (scale * x scale)
- *	least  += min * (x scale * sum of x codes)              groups in ascending order
- *	y       = the eight sums, halves added to halves, + least
+ *	sum[l]   += (float)(sum of codes * codes of columns 4 l .. 4 l + 3) * (scale * x scale)
+ *	least[l] += min * (x scale * sum of x codes)        of groups l, l + 8 and so on
+ *	y         = the eight sums, halves added to halves, + the same of least
  *
  * One order for all: the same bits in every instruction set, whatever else is computed beside.
  */
@@ -35,17 +35,17 @@
 #define CHUNK  256 /* columns */
 #define GROUP  32
 #define GROUPS (CHUNK / GROUP)
-#define LANES  8
+#define LANES  8 /* as many as groups */
 
 struct unpacked {
 	_Alignas(32) int8_t codes[CHUNK];
-	float scale[GROUPS][2]; /* of 16 columns each */
+	float scale[2 * GROUPS]; /* of a group each; fine: of 16 columns each */
 	float min[GROUPS];
 };
 
 INLINE void one_scale(struct unpacked *u, int g, float scale, float min)
 {
-	u->scale[g][0] = u->scale[g][1] = scale;
+	u->scale[g] = scale;
 	u->min[g] = min;
 }
 
@@ -68,8 +68,22 @@ INLINE void load32(bytes32 *v, const uint8_t *p)
 		memcpy(to, &v_, sizeof(v_));                                                       \
 	} while (0)
 
+#ifdef __AVX2__
+/* Low nibbles of 16 bytes, then the high ones, in one register: stored as two halves and loaded as one
+ * they would have to wait for the stores to reach the cache. */
+INLINE __m256i both_nibbles(const uint8_t *q)
+{
+	__m128i b = _mm_loadu_si128((const __m128i *)(const void *)q);
+
+	return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(b, 4), b), _mm256_set1_epi8(15));
+}
+#endif
+
 INLINE void nibbles(const uint8_t *q, int8_t *to)
 {
+#ifdef __AVX2__
+	_mm256_store_si256((__m256i *)(void *)to, both_nibbles(q));
+#else
 	bytes16 b, low, high;
 
 	memcpy(&b, q, sizeof(b));
@@ -77,6 +91,7 @@ INLINE void nibbles(const uint8_t *q, int8_t *to)
 	high = b >> 4;
 	memcpy(to, &low, sizeof(low));
 	memcpy(to + 16, &high, sizeof(high));
+#endif
 }
 
 INLINE void q4_0(const uint8_t *p, struct unpacked *u, int g)
@@ -128,11 +143,9 @@ INLINE void q8_0(const uint8_t *p, struct unpacked *u, int g)
 INLINE void look_up(const int8_t *table, const uint8_t *q, int8_t *to)
 {
 #if defined(__AVX2__)
-	__m128i t = _mm_loadu_si128((const __m128i *)(const void *)table);
-	__m128i b = _mm_loadu_si128((const __m128i *)(const void *)q), low = _mm_set1_epi8(15);
-	_mm_storeu_si128((__m128i *)(void *)to, _mm_shuffle_epi8(t, _mm_and_si128(b, low)));
-	_mm_storeu_si128((__m128i *)(void *)(to + 16),
-			 _mm_shuffle_epi8(t, _mm_and_si128(_mm_srli_epi16(b, 4), low)));
+	__m256i t =
+		_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table));
+	_mm256_store_si256((__m256i *)(void *)to, _mm256_shuffle_epi8(t, both_nibbles(q)));
 #elif defined(__ARM_FEATURE_DOTPROD)
 	int8x16_t t = vld1q_s8(table);
 	uint8x16_t b = vld1q_u8(q);
@@ -170,15 +183,22 @@ INLINE void mxfp4(const uint8_t *p, struct unpacked *u, int g)
 /* -- blocks of 256 --------------------------------------------------------------------------------
  */
 
+/* Eight scales and eight minima of six bits each, as in ggml.c, four at a time. */
 INLINE void scales_and_mins(const uint8_t *p, struct unpacked *u)
 {
-	const uint8_t *s = p + 4;
-	float d = ggml_half(p), dmin = ggml_half(p + 2);
+	float d = ggml_half(p), dmin = -ggml_half(p + 2);
+	uint32_t s[3], six[4];
+	uint8_t bytes[16];
 
+	memcpy(s, p + 4, sizeof(s));
+	six[0] = s[0] & 0x3f3f3f3f;
+	six[1] = (s[2] & 0x0f0f0f0f) | (s[0] >> 6 & 0x03030303) << 4;
+	six[2] = s[1] & 0x3f3f3f3f;
+	six[3] = (s[2] >> 4 & 0x0f0f0f0f) | (s[1] >> 6 & 0x03030303) << 4;
+	memcpy(bytes, six, sizeof(bytes));
 	for (int k = 0; k < 8; k++) {
-		int sc = k < 4 ? s[k] & 63 : (s[k + 4] & 15) | (s[k - 4] >> 6) << 4;
-		int mn = k < 4 ? s[k + 4] & 63 : s[k + 4] >> 4 | (s[k] >> 6) << 4;
-		one_scale(u, k, d * (float)sc, -(dmin * (float)mn));
+		u->scale[k] = d * (float)bytes[k];
+		u->min[k] = dmin * (float)bytes[8 + k];
 	}
 }
 
@@ -227,7 +247,7 @@ INLINE void q6_k(const uint8_t *p, struct unpacked *u)
 		STORE32(to + 96, (b >> 4 | (h >> 6) << 4) - 32);
 	}
 	for (int g = 0; g < 16; g++)
-		u->scale[g / 2][g % 2] = d * (float)(int8_t)p[192 + g];
+		u->scale[g] = d * (float)(int8_t)p[192 + g];
 	memset(u->min, 0, sizeof(u->min));
 }
 
@@ -245,7 +265,7 @@ INLINE void q3_k(const uint8_t *p, struct unpacked *u)
 	}
 	for (int g = 0; g < 16; g++) {
 		int low = g < 8 ? s[g] & 15 : s[g - 8] >> 4, high = s[8 + g % 4] >> (g / 4 * 2) & 3;
-		u->scale[g / 2][g % 2] = d * (float)((low | high << 4) - 32);
+		u->scale[g] = d * (float)((low | high << 4) - 32);
 	}
 	memset(u->min, 0, sizeof(u->min));
 }
@@ -323,31 +343,56 @@ INLINE struct sums add_group(struct sums s, const int8_t *w, const int8_t *x, fl
 	return s;
 }
 
-/* The chunk's groups, of which the first is number `first` of the row, times all rows of a. */
-INLINE void add_chunk(const struct unpacked *u, const struct acts *a, int first, int groups,
-		      bool positive, bool fine, bool has_min, struct sums *sums, float *least)
+/* The chunk's groups, of which the first is number `first` of the row, times row t of a, which has
+ * `rows` of them. */
+INLINE void add_row(const struct unpacked *u, const struct acts *a, int first, int groups, size_t t,
+		    size_t rows, bool positive, bool fine, bool has_min, struct sums *sums,
+		    float *least)
 {
-	for (int t = 0; t < a->rows; t++) {
-		struct sums s = sums[t];
-		float low = least[t];
-		for (int g = 0; g < groups; g++) {
-			size_t at = (size_t)(first + g) * (size_t)a->rows + (size_t)t;
-			float by = a->scale[at];
-			s = add_group(s, u->codes + g * GROUP, a->codes + at * GROUP,
-				      u->scale[g][0] * by, u->scale[g][1] * by, positive, fine);
-			if (has_min) /* bias is -8 times the sum of the codes */
-				low += u->min[g] * (by * ((float)a->bias[at] * -0.125f));
+	const float *by = a->scale + (size_t)first * rows + t;
+	const int32_t *bias = a->bias + (size_t)first * rows + t;
+	const int8_t *x = a->codes + ((size_t)first * rows + t) * GROUP;
+	float scale[2 * GROUPS], low[GROUPS]; /* ours alone, so that the loop becomes vectors */
+	struct sums s = *sums;
+
+	memcpy(low, least, sizeof(low));
+	for (int g = 0; g < groups; g++) {
+		float b = by[(size_t)g * rows];
+		if (fine) {
+			scale[2 * g] = u->scale[2 * g] * b;
+			scale[2 * g + 1] = u->scale[2 * g + 1] * b;
+		} else {
+			scale[g] = u->scale[g] * b;
 		}
-		sums[t] = s;
-		least[t] = low;
+		if (has_min) /* bias is -8 times the sum of the codes */
+			low[g] += u->min[g] * (b * ((float)bias[(size_t)g * rows] * -0.125f));
 	}
+	for (int g = 0; g < groups; g++)
+		s = add_group(s, u->codes + g * GROUP, x + (size_t)g * rows * GROUP,
+			      scale[fine ? 2 * g : g], scale[fine ? 2 * g + 1 : g], positive, fine);
+	*sums = s;
+	memcpy(least, low, sizeof(low));
 }
 
-INLINE float add_up(const struct sums *sums)
+/* Decoding has one row, and mostly whole chunks: loops of constant bounds. */
+INLINE void add_chunk(const struct unpacked *u, const struct acts *a, int first, int groups,
+		      bool positive, bool fine, bool has_min, struct sums *sums,
+		      float (*least)[LANES])
+{
+	if (a->rows == 1 && groups == GROUPS) {
+		add_row(u, a, first, GROUPS, 0, 1, positive, fine, has_min, sums, least[0]);
+		return;
+	}
+	for (int t = 0; t < a->rows; t++)
+		add_row(u, a, first, groups, (size_t)t, (size_t)a->rows, positive, fine, has_min,
+			&sums[t], least[t]);
+}
+
+INLINE float add_up(const void *lanes)
 {
 	float s[LANES];
 
-	memcpy(s, sums, sizeof(s));
+	memcpy(s, lanes, sizeof(s));
 	return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
@@ -363,7 +408,7 @@ INLINE float add_up(const struct sums *sums)
 		break
 
 static void row_times(const struct wmat *m, int row, const struct acts *a, struct sums *sums,
-		      float *least)
+		      float (*least)[LANES])
 {
 	const uint8_t *p =
 		(const uint8_t *)m->codes + (size_t)row * wfmt_row_bytes(m->fmt, m->cols);
@@ -393,9 +438,9 @@ void MULTIPLY(const struct wmat *m, int block, const struct acts *a, float *y, s
 {
 	for (int r = 0; r < WBLOCK && block * WBLOCK + r < m->rows; r++) {
 		struct sums sums[ACTS_ROWS] = { 0 };
-		float least[ACTS_ROWS] = { 0 };
+		float least[ACTS_ROWS][LANES] = { { 0 } };
 		row_times(m, block * WBLOCK + r, a, sums, least);
 		for (int t = 0; t < a->rows; t++)
-			y[(size_t)t * ldy + (size_t)r] = add_up(&sums[t]) + least[t];
+			y[(size_t)t * ldy + (size_t)r] = add_up(&sums[t]) + add_up(least[t]);
 	}
 }

@@ -178,7 +178,9 @@ static int read_arch(struct gguf *g, char *why)
 		return fail(why, EINVAL, "%s: general.architecture is missing", g->part[0].path);
 	if (err)
 		return err;
-	arch = strndup(t.at, t.bytes < ARCH_MAX ? t.bytes : ARCH_MAX);
+	if (t.bytes > ARCH_MAX)
+		return fail(why, EINVAL, "%s: general.architecture is not a name", g->part[0].path);
+	arch = gguf_text_copy(t);
 	if (!arch)
 		return fail(why, ENOMEM, "out of memory");
 	g->arch = arch;

@@ -115,6 +115,8 @@ struct gguf_text {
 	const char *at;
 	size_t bytes;
 };
+/* In new memory, with a NUL behind it. NULL: out of memory. */
+char *gguf_text_copy(struct gguf_text t);
 int gguf_string(const struct gguf *g, const char *key, struct gguf_text *out, char *why);
 /* The array of this key, which must be of `kind` (GGUF_I64: of any integers or bools). */
 int gguf_array(const struct gguf *g, const char *key, enum gguf_kind kind,

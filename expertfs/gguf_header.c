@@ -128,7 +128,7 @@ static int take_name(struct cursor *c, char **out)
 	for (uint64_t i = 0; i < n; i++)
 		if (p[i] <= ' ' || p[i] > '~' || p[i] == '"' || p[i] == '\\')
 			return damaged(c, "a name in it has other characters than names have");
-	*out = strndup((const char *)p, n);
+	*out = gguf_text_copy((struct gguf_text){ (const char *)p, n });
 	return *out ? 0 : fail(c->why, ENOMEM, "out of memory");
 }
 

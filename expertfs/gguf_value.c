@@ -128,6 +128,17 @@ static struct gguf_text text_at(const struct gguf *g, size_t at)
 	return (struct gguf_text){ (const char *)g->header + at + sizeof(n), n };
 }
 
+char *gguf_text_copy(struct gguf_text t)
+{
+	char *copy = malloc(t.bytes + 1);
+
+	if (copy) {
+		memcpy(copy, t.at, t.bytes);
+		copy[t.bytes] = 0;
+	}
+	return copy;
+}
+
 int gguf_string(const struct gguf *g, const char *key, struct gguf_text *out, char *why)
 {
 	const struct gguf_key *k = find(g, key);

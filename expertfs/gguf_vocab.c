@@ -84,7 +84,7 @@ static int take_name(const struct gguf *g, const char *key, char **out, char *wh
 		return err == -ENOENT ? 0 : err;
 	if (memchr(t.at, 0, t.bytes))
 		return fail(why, EINVAL, "%s: %s is not a name", g->part[0].path, key);
-	*out = strndup(t.at, t.bytes);
+	*out = gguf_text_copy(t);
 	return *out ? 0 : fail(why, ENOMEM, "out of memory");
 }
 
@@ -152,7 +152,7 @@ int gguf_vocab_json(const struct gguf *g, char **text, char *why)
 
 	*text = NULL;
 	if (!err) {
-		*text = strndup(whole.at, whole.bytes);
+		*text = gguf_text_copy(whole);
 		return *text ? 0 : fail(why, ENOMEM, "out of memory for tokenizer.json");
 	}
 	err = err == -ENOENT ? gather(g, &v, &t, reason) : err;
