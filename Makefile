@@ -27,7 +27,7 @@ pkglibs        = $(shell pkg-config --libs $(1) 2>/dev/null)
 comma    := ,
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla \
             $(if $(filter 1,$(WERROR)),-Werror)
-SANITIZER := $(if $(SANITIZE),-fsanitize=$(if $(filter thread,$(SANITIZE)),thread,address$(comma)undefined))
+SANITIZER := $(if $(SANITIZE),-fsanitize=$(if $(filter thread,$(SANITIZE)),thread,address$(comma)undefined)$(if $(filter fuzzer,$(SANITIZE)),$(comma)fuzzer-no-link))
 OPT      := $(if $(SANITIZE),-O1 -g -fno-omit-frame-pointer $(SANITIZER) \
             $(if $(filter-out thread,$(SANITIZE)),-fno-sanitize-recover=undefined),-O2 -g)
 CPPFLAGS += -D_GNU_SOURCE -DFUSE_USE_VERSION=314 -DEXPERTFS_VERSION='"$(VERSION)"' -I. -MMD -MP
@@ -44,15 +44,17 @@ ISA_avx2   := -mavx2 -mfma -mf16c
 ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512
 ISA_vnni   := $(ISA_avx512) -mavx512vnni
 ISA_dotprod := -march=armv8.2-a+dotprod
-# kernel_int8 writes its multiply-adds out: it must round the same in every instruction set.
+# kernel_int8 writes its multiply-adds out, ggml and kernel_blocks have none: they must round the same in every
+# instruction set.
 KERNEL_CFLAGS := -O3 -ffp-contract=fast -fno-math-errno
 INT8_CFLAGS   := -O3 -ffp-contract=off -fno-math-errno
 
 objs       = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 POLICY_OBJS := $(call objs,$(wildcard cachepolicy/*.c))
 STORE_OBJS  := $(call objs,$(filter-out expertfs/main.c,$(wildcard expertfs/*.c)))
-ENGINE_OBJS := $(call objs,$(filter-out engine/main.c engine/kernel_isa.c engine/kernel_int8.c $(if $(filter-out x86_64,$(ARCH)),engine/kernel_amx.c),$(wildcard engine/*.c))) \
-               $(foreach i,$(KERNEL_ISAS),$(BUILD)/obj/engine/kernel_$(i).o $(BUILD)/obj/engine/int8_$(i).o)
+ENGINE_OBJS := $(call objs,$(filter-out engine/main.c engine/kernel_isa.c engine/kernel_int8.c engine/kernel_blocks.c engine/ggml.c $(if $(filter-out x86_64,$(ARCH)),engine/kernel_amx.c),$(wildcard engine/*.c))) \
+               $(foreach i,$(KERNEL_ISAS),$(BUILD)/obj/engine/kernel_$(i).o $(BUILD)/obj/engine/int8_$(i).o $(BUILD)/obj/engine/ggml_$(i).o \
+                                  $(BUILD)/obj/engine/blocks_$(i).o)
 POLICY_LIB  := $(BUILD)/libcachepolicy.a
 STORE_LIB   := $(BUILD)/libexpertfs.a
 ENGINE_LIB  := $(BUILD)/libengine.a
@@ -78,6 +80,7 @@ help:
 	@echo 'make bench-kernels   how fast the matrix kernels are'
 	@echo 'make bench-policy    what one access costs under each eviction policy'
 	@echo 'make soak        random readers and commands for ten minutes (SOAK_SECONDS)'
+	@echo 'make fuzz        libFuzzer on every parser of foreign files, a minute each (FUZZ_SECONDS); needs clang'
 	@echo 'make install     DESTDIR= PREFIX=/usr/local'
 	@echo 'make clean'
 
@@ -92,6 +95,16 @@ $(KERNEL_ISAS:%=$(BUILD)/obj/engine/kernel_%.o): $(BUILD)/obj/engine/kernel_%.o:
 	$(Q)$(CC) $(CPPFLAGS) -DKERNEL_ISA=$* $(ALL_CFLAGS) $(KERNEL_CFLAGS) $(ISA_$*) -c -o $@ $<
 
 $(KERNEL_ISAS:%=$(BUILD)/obj/engine/int8_%.o): $(BUILD)/obj/engine/int8_%.o: engine/kernel_int8.c $(BUILD)/flags
+	$(call say,CC)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) -DKERNEL_ISA=$* $(ALL_CFLAGS) $(INT8_CFLAGS) $(ISA_$*) -c -o $@ $<
+
+$(KERNEL_ISAS:%=$(BUILD)/obj/engine/ggml_%.o): $(BUILD)/obj/engine/ggml_%.o: engine/ggml.c $(BUILD)/flags
+	$(call say,CC)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) -DKERNEL_ISA=$* $(ALL_CFLAGS) $(INT8_CFLAGS) $(ISA_$*) -c -o $@ $<
+
+$(KERNEL_ISAS:%=$(BUILD)/obj/engine/blocks_%.o): $(BUILD)/obj/engine/blocks_%.o: engine/kernel_blocks.c $(BUILD)/flags
 	$(call say,CC)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -DKERNEL_ISA=$* $(ALL_CFLAGS) $(INT8_CFLAGS) $(ISA_$*) -c -o $@ $<
@@ -165,6 +178,7 @@ $(BUILD)/bench/make_model: $(call objs,$(wildcard tests/bench/engine/*.c)) $(LIB
 # Every kernel of this build.
 bench-kernels: $(BUILD)/bench/kernels
 	@for k in $(KERNEL_ISAS) amx; do COLI_ENGINE_KERNEL=$$k $(BUILD)/bench/kernels || exit; done
+	@for k in $(KERNEL_ISAS); do COLI_ENGINE_KERNEL=$$k $(BUILD)/bench/kernels 2 256 formats || exit; done
 
 unit-tests: $(UNIT_TESTS) $(E2E_TOOLS) $(BUILD)/bench/make_model
 
@@ -215,6 +229,19 @@ kill-test: setup
 	@$(MAKE) --no-print-directory all unit-tests
 	@BUILD=$(BUILD) SANITIZE=$(SANITIZE) KILL_ROUNDS=100 TEST_TIMEOUT=3600 tests/run.sh test_kill
 
+# Objects of fuzzers lie where those of tests do; libFuzzer brings main().
+FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
+$(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(TOOL_PARTS) $(LIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(call pkglibs,$(PKGS_expertfs) $(PKGS_engine) $(PKGS_expertctl)) -lm
+
+fuzzers: $(FUZZERS) $(BUILD)/coli-pack
+
+fuzz:
+	@CC=clang tools/setup.sh
+	@$(MAKE) --no-print-directory CC=clang SANITIZE=fuzzer BUILD=$(BUILD)/fuzz fuzzers
+	@BUILD=$(BUILD)/fuzz tests/fuzz/run.sh
+
 lint:
 	@BUILD=$(BUILD) tests/lint.sh
 
@@ -228,6 +255,6 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all help unit-tests setup demo test test-tsan tsan-programs bench-storage bench-engine bench-policy bench-kernels soak lint install clean force
+.PHONY: all help unit-tests setup demo test test-tsan tsan-programs bench-storage bench-engine bench-policy bench-kernels soak fuzz fuzzers lint install clean force
 .SECONDARY:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -67,18 +67,20 @@ static void project(const struct compute *cp, const struct model_config *c,
 struct job {
 	const struct compute *compute;
 	const struct model_config *config;
-	const struct wmat *kv_b;
+	const struct attention_weights *weights;
 	const struct kvcache *kv;
 	const struct attention_task *task;
 	const struct index_sets *sets;
 	struct attention_work *work;
 };
 
-/* Head n of all queries into the latent space: row r of Wk_n, times number r of the query. */
+/* Head n of all queries into the latent space: row r of Wk_n, times number r of the query. Where Wk_n
+ * lies transposed that is a product like any other. */
 static void absorb(void *arg, int n, int thread)
 {
 	const struct job *j = arg;
 	const struct model_config *c = j->config;
+	const struct attention_weights *w = j->weights;
 	const struct kernel_table *k = kernel();
 	size_t q_dim = (size_t)c->nope + (size_t)c->rope, width = (size_t)j->kv->width,
 	       heads = (size_t)c->heads;
@@ -86,19 +88,24 @@ static void absorb(void *arg, int n, int thread)
 	float *to = j->work->absorbed + (size_t)n * width, *row = compute_rows(j->compute, thread);
 	size_t m = (size_t)j->task->m;
 
-	for (size_t i = 0; i < m; i++) {
-		memset(to + i * heads * width, 0, (size_t)c->kv_lora * sizeof(float));
+	for (size_t i = 0; i < m; i++)
 		memcpy(to + i * heads * width + c->kv_lora, q + i * heads * q_dim + c->nope,
 		       (size_t)c->rope * sizeof(float));
+	if (w->k_b.rows) {
+		matmul_rows(j->compute, thread, &w->k_b, n * c->kv_lora, c->kv_lora, q,
+			    heads * q_dim, (int)m, to, heads * width);
+		return;
 	}
-	if (j->kv_b->fmt.group) {
-		k->absorb(j->kv_b, n * (c->nope + c->v_dim), c->nope, q, heads * q_dim, (int)m, to,
+	for (size_t i = 0; i < m; i++)
+		memset(to + i * heads * width, 0, (size_t)c->kv_lora * sizeof(float));
+	if (w->kv_b.fmt.group) {
+		k->absorb(&w->kv_b, n * (c->nope + c->v_dim), c->nope, q, heads * q_dim, (int)m, to,
 			  heads * width);
 		return;
 	}
 	for (int r = 0, rows; r < c->nope; r += rows) {
 		rows = c->nope - r < COMPUTE_ROWS ? c->nope - r : COMPUTE_ROWS;
-		k->dequant(j->kv_b, n * (c->nope + c->v_dim) + r, rows, row,
+		k->dequant(&w->kv_b, n * (c->nope + c->v_dim) + r, rows, row,
 			   j->compute->row_floats);
 		for (size_t i = 0; i < m; i++)
 			for (int s = 0; s < rows; s++)
@@ -182,8 +189,11 @@ static void values_of_head(void *arg, int n, int thread)
 {
 	const struct job *j = arg;
 	const struct model_config *c = j->config;
+	const struct attention_weights *w = j->weights;
+	bool split = w->v_b.rows;
 
-	matmul_rows(j->compute, thread, j->kv_b, n * (c->nope + c->v_dim) + c->nope, c->v_dim,
+	matmul_rows(j->compute, thread, split ? &w->v_b : &w->kv_b,
+		    split ? n * c->v_dim : n * (c->nope + c->v_dim) + c->nope, c->v_dim,
 		    j->work->mixed + (size_t)n * (size_t)c->kv_lora,
 		    (size_t)c->heads * (size_t)c->kv_lora, j->task->m,
 		    j->work->heads + (size_t)n * (size_t)c->v_dim,
@@ -194,8 +204,8 @@ void attention(const struct compute *cp, const struct model_config *c,
 	       const struct layer_weights *l, struct kvcache *kv, const struct attention_task *t,
 	       struct index_sets *sets, struct attention_work *w, float *h)
 {
-	struct job job = { cp, c, &l->attention.kv_b, kv, t, sets, w };
-	double all_kv_b = (double)t->m * job.kv_b->rows * job.kv_b->cols;
+	struct job job = { cp, c, &l->attention, kv, t, sets, w };
+	double all_kv_b = (double)t->m * c->heads * (c->nope + c->v_dim) * c->kv_lora;
 
 	project(cp, c, l, kv, t, w, h);
 	if (c->full[t->layer]) {

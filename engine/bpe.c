@@ -167,8 +167,16 @@ void bpe_reachable(struct bpe *b, int id)
 	if (b->find[slot] >= 0)
 		return;
 	b->find[slot] = id;
-	if (p.bytes == 1)
+	if (p.bytes == 1 && !b->by_char)
 		b->byte_id[(unsigned char)b->bytes[p.offset]] = id;
+}
+
+int bpe_fall_back(struct bpe *b, int byte, int id)
+{
+	if (b->byte_id[byte] >= 0)
+		return -EEXIST;
+	b->byte_id[byte] = id;
+	return 0;
 }
 
 int bpe_find(const struct bpe *b, const char *bytes, size_t n)
@@ -262,9 +270,44 @@ static int consider(const struct bpe *b, struct bpe_scratch *s, int32_t at)
 	return heap_push(s, (struct bpe_candidate){ m->rank, at, m->left, m->right, m->into });
 }
 
-/* Symbols of the bytes, and all merges of neighbours. */
+static void append(struct bpe_scratch *s, int32_t *count, int32_t id)
+{
+	s->symbol[*count] = (struct bpe_symbol){ .id = id, .prev = *count - 1, .next = *count + 1 };
+	(*count)++;
+}
+
+/* One symbol for each character that is a token, and for each byte of the others. */
+static int32_t characters(const struct bpe *b, const char *text, size_t n, struct bpe_scratch *s)
+{
+	int32_t count = 0;
+	unsigned length;
+	uint32_t cp;
+
+	for (size_t i = 0; i < n; i += length) {
+		int id = utf8_next(text + i, n - i, &cp, &length) == UTF8_CHAR
+				 ? bpe_find(b, text + i, length)
+				 : -1;
+		if (id >= 0)
+			append(s, &count, id);
+		for (unsigned k = 0; id < 0 && k < length; k++)
+			append(s, &count, b->byte_id[(unsigned char)text[i + k]]);
+	}
+	return count;
+}
+
+static int32_t bytes(const struct bpe *b, const char *text, size_t n, struct bpe_scratch *s)
+{
+	int32_t count = 0;
+
+	for (size_t i = 0; i < n; i++)
+		append(s, &count, b->byte_id[(unsigned char)text[i]]);
+	return count;
+}
+
+/* The symbols that merging starts with, and all merges of neighbours. */
 static int start(const struct bpe *b, const char *text, size_t n, struct bpe_scratch *s)
 {
+	int32_t count;
 	int rc = 0;
 
 	if (n > s->symbol_room) {
@@ -274,15 +317,11 @@ static int start(const struct bpe *b, const char *text, size_t n, struct bpe_scr
 		s->symbol = grown;
 		s->symbol_room = n;
 	}
-	for (size_t i = 0; i < n; i++)
-		s->symbol[i] = (struct bpe_symbol){
-			.id = b->byte_id[(unsigned char)text[i]],
-			.prev = (int32_t)i - 1,
-			.next = i + 1 < n ? (int32_t)i + 1 : -1,
-		};
+	count = b->by_char ? characters(b, text, n, s) : bytes(b, text, n, s);
+	s->symbol[count - 1].next = -1;
 	s->heap_n = 0;
-	for (size_t i = 0; i + 1 < n && rc == 0; i++)
-		rc = consider(b, s, (int32_t)i);
+	for (int32_t i = 0; i + 1 < count && rc == 0; i++)
+		rc = consider(b, s, i);
 	return rc;
 }
 

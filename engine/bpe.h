@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Byte-pair encoding: the vocabulary and the merges of a byte-level tokenizer, and the merging.
+ * Byte-pair encoding: the vocabulary and the merges of a tokenizer, and the merging.
  *
  * Everything here is raw bytes. In the file the bytes stand in an alphabet of printable characters
  * (GPT-2's table; tokenizers, pre_tokenizers/byte_level.rs), which bpe_unmap() undoes while
- * loading.
+ * loading, or in that of metaspace.h.
  */
 #ifndef ENGINE_BPE_H
 #define ENGINE_BPE_H
@@ -37,6 +37,8 @@ struct bpe {
 	struct bpe_merge *merge; /* hash table */
 	uint32_t merge_mask;
 	int32_t byte_id[256]; /* the tokens of single bytes; -1 if there is none */
+	bool by_char;         /* merging starts with characters; those that are no token, and bytes
+				 that are no UTF-8, become tokens of single bytes ("byte_fallback") */
 	bool ignore_merges;   /* a text that is a token becomes it, whether merges lead there or not
 			       */
 };
@@ -68,15 +70,17 @@ int bpe_define(struct bpe *b, int id, const char *bytes, size_t n);
 /* Lets text become the defined token id. Of tokens with the same bytes the first that is given
  * stays. */
 void bpe_reachable(struct bpe *b, int id);
+/* With by_char: the defined token id is what a byte becomes. -EEXIST if the byte has another one. */
+int bpe_fall_back(struct bpe *b, int byte, int id);
 /* The reachable token of these bytes, or -1. */
 int bpe_find(const struct bpe *b, const char *bytes, size_t n);
 /* Adds a merge; the ids are defined. Of merges of the same pair the last stays, as in the
  * tokenizers library. Not more of them than bpe_init() was told. */
 void bpe_add_merge(struct bpe *b, int left, int right, int into, uint32_t rank);
 
-/* Appends the ids of one piece of text: starting with its bytes, the neighbours whose merge has the
- * lowest rank are joined, the leftmost of equals first, until there is none. All 256 bytes must be
- * tokens. Time O(n log n), memory up to 100 bytes a byte. 0 or -ENOMEM. */
+/* Appends the ids of one piece of text: starting with its bytes, or characters, the neighbours whose
+ * merge has the lowest rank are joined, the leftmost of equals first, until there is none. All of its
+ * bytes must be tokens. Time O(n log n), memory up to 100 bytes a byte. 0 or -ENOMEM. */
 int bpe_encode(const struct bpe *b, const char *text, size_t n, struct bpe_scratch *scratch,
 	       struct bpe_ids *ids);
 void bpe_scratch_free(struct bpe_scratch *scratch);

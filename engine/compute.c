@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The matrix product. Of q8 and q4 weights: quantise the activations, then all of them times a block
+ * The matrix product. Of q8, q4 and most of GGUF's formats: quantise the activations, then all of them times a block
  * of rows at a time. Of others: unpack a few rows, multiply each with every activation row.
  */
 #include "engine/compute.h"
@@ -93,7 +93,7 @@ int compute_tiles(int n)
 
 bool compute_in_int8(const struct compute *c, const struct wmat *w)
 {
-	return w->fmt.group && !c->float_activations;
+	return wfmt_acts_group(w->fmt) && !c->float_activations;
 }
 
 /* Rows first .. first + rows - 1, at most COMPUTE_ROWS of them; y points at the first one. */
@@ -217,7 +217,7 @@ static void quantise(const struct product *p, int tile, void *buf, struct acts *
 {
 	int first = tile * ACTS_ROWS, n = p->n - first < ACTS_ROWS ? p->n - first : ACTS_ROWS;
 
-	acts_place(a, n, p->w->cols, p->w->fmt.group, buf);
+	acts_place(a, n, p->w->cols, wfmt_acts_group(p->w->fmt), buf);
 	kernel()->quantise(p->x + (size_t)first * p->ldx, p->ldx, a);
 }
 
@@ -238,8 +238,9 @@ static void few_rows(const struct compute *c, struct product *p, int count)
 
 	for (int i = 0, n; i < count; i += n) {
 		bool int8 = compute_in_int8(c, p[i].w);
-		for (n = 1; i + n < count && compute_in_int8(c, p[i + n].w) == int8 &&
-			    (!int8 || p[i + n].w->fmt.group == p[i].w->fmt.group);
+		for (n = 1;
+		     i + n < count && compute_in_int8(c, p[i + n].w) == int8 &&
+		     (!int8 || wfmt_acts_group(p[i + n].w->fmt) == wfmt_acts_group(p[i].w->fmt));
 		     n++)
 			;
 		if (int8) {

@@ -27,111 +27,200 @@
 #define WHAT "the file of dense tensors"
 
 #define STEP ((size_t)64 << 20) /* between two reports of progress */
+#define PAGE ((uint64_t)4096)
 
-/* Brings the pages of a mapping into memory. An error of the drive comes back as a value from
- * MADV_POPULATE_READ (Linux 5.14); older kernels raise it as SIGBUS when a page is touched. */
-static int populate(const struct dense *d, const struct progress *progress)
+/* Pages of a file that hold dense tensors. */
+struct span {
+	int part;
+	uint64_t begin, end;
+};
+
+/* What fill() has come to. */
+struct filling {
+	const struct progress *progress;
+	double done, total;
+};
+
+static void report(struct filling *f, size_t bytes)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	f->done += (double)bytes;
+	progress_report(f->progress, "loading", f->done, f->total);
+}
 
-	for (size_t at = 0; at < d->bytes; at += STEP) {
-		size_t n = d->bytes - at < STEP ? d->bytes - at : STEP;
+static int by_place(const void *a, const void *b)
+{
+	const struct span *x = a, *y = b;
+
+	if (x->part != y->part)
+		return x->part < y->part ? -1 : 1;
+	return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+/* The spans in order, none touching another; their number. out has room for one a tensor. */
+static size_t find_spans(const struct modelfile *m, struct span *out)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < m->tensors; i++) {
+		const struct tensor *t = &m->tensor[i];
+		uint64_t end = (t->offset + t->bytes + PAGE - 1) / PAGE * PAGE,
+			 file_end = m->dense_file[t->part].bytes;
+		out[i] = (struct span){ t->part, t->offset / PAGE * PAGE,
+					end < file_end ? end : file_end };
+	}
+	qsort(out, m->tensors, sizeof(*out), by_place);
+	for (size_t i = 0; i < m->tensors; i++) {
+		if (n && out[n - 1].part == out[i].part && out[n - 1].end >= out[i].begin)
+			out[n - 1].end = out[i].end > out[n - 1].end ? out[i].end : out[n - 1].end;
+		else
+			out[n++] = out[i];
+	}
+	return n;
+}
+
+/* Brings pages of a mapping into memory. An error of the drive comes back as a value from
+ * MADV_POPULATE_READ (Linux 5.14); older kernels raise it as SIGBUS when a page is touched. */
+static int populate(char *base, const struct span *s, struct filling *f)
+{
+	for (uint64_t at = s->begin; at < s->end; at += STEP) {
+		size_t n = s->end - at < STEP ? s->end - at : STEP;
 		int r = -1;
 		errno = EINVAL;
 #ifdef MADV_POPULATE_READ
-		r = madvise((char *)d->base + at, n, MADV_POPULATE_READ);
+		r = madvise(base + at, n, MADV_POPULATE_READ);
 #endif
 		if (r && errno == EFAULT)
 			return -EIO;
-		for (size_t i = 0; r && i < n; i += page)
-			(void)*((volatile char *)d->base + at + i);
-		progress_report(progress, "loading", (double)(at + n), (double)d->bytes);
+		for (size_t i = 0; r && i < n; i += PAGE)
+			(void)*((volatile char *)base + at + i);
+		report(f, n);
 	}
 	return 0;
 }
 
-static int read_in(struct dense *d, int fd, const struct progress *progress)
+static int read_in(char *base, const struct span *s, int fd, struct filling *f)
 {
-	if (posix_memalign(&d->base, (size_t)2 << 20, d->bytes))
-		return -ENOMEM;
-	for (size_t at = 0; at < d->bytes;) {
-		size_t n = d->bytes - at < STEP ? d->bytes - at : STEP;
-		ssize_t got = pread(fd, (char *)d->base + at, n, (off_t)at);
+	for (uint64_t at = s->begin; at < s->end;) {
+		size_t n = s->end - at < STEP ? s->end - at : STEP;
+		ssize_t got = pread(fd, base + at, n, (off_t)at);
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got <= 0)
 			return got < 0 ? -errno : -EIO;
 		at += (size_t)got;
-		progress_report(progress, "loading", (double)at, (double)d->bytes);
+		report(f, (size_t)got);
 	}
 	return 0;
 }
 
-static int fill(struct dense *d, int fd, enum serve_mode mode, const struct progress *progress)
+/* The spans of one file into memory: those that *s begins with. */
+static int fill(struct dense *d, int part, int fd, enum serve_mode mode, const struct span **s,
+		const struct span *end, struct filling *f)
 {
+	size_t bytes = d->file->dense_file[part].bytes;
+	void *base = MAP_FAILED;
+	bool mapped = false;
+	int r = 0;
+
 	if (mode != SERVE_DIRECT) {
-		d->base = mmap(NULL, d->bytes, PROT_READ, MAP_SHARED, fd, 0);
-		d->mapped = d->base != MAP_FAILED;
-		if (d->mapped)
-			return populate(d, progress);
-		d->base = NULL;
+		base = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+		mapped = base != MAP_FAILED;
 	}
-	return read_in(d, fd, progress);
+	/* Of the whole file's size, but only what is read into takes memory. */
+	if (!mapped)
+		base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (base == MAP_FAILED)
+		return -ENOMEM;
+	d->base[part] = base;
+	for (; *s < end && (*s)->part == part && !r; ++*s)
+		r = mapped ? populate(base, *s, f) : read_in(base, *s, fd, f);
+	return r;
 }
 
-static int path_of(const struct modelfile *file, char *path, size_t room, char *why)
+static int path_of(const struct modelfile *file, int part, char *path, size_t room, char *why)
 {
-	if (snprintf(path, room, "%s/%s", file->dir, file->dense_file) >= (int)room)
+	if (snprintf(path, room, "%s/%s", file->dir, file->dense_file[part].name) >= (int)room)
 		return fail(why, ENAMETOOLONG, "the name of the mount is too long");
 	return 0;
 }
 
-static int check_size(const struct modelfile *file, const char *path, const struct stat *st,
-		      char *why)
+static int check_size(const struct modelfile *file, int part, const char *path,
+		      const struct stat *st, char *why)
 {
-	if ((uint64_t)st->st_size == file->dense_bytes)
+	uint64_t want = file->dense_file[part].bytes;
+
+	if ((uint64_t)st->st_size == want)
 		return 0;
 	return fail(why, EINVAL, "%s has %lld bytes, model.json says %llu", path,
-		    (long long)st->st_size, (unsigned long long)file->dense_bytes);
+		    (long long)st->st_size, (unsigned long long)want);
 }
 
 int dense_check(const struct modelfile *file, char *why)
 {
 	char path[4096];
 	struct stat st;
-	int r = path_of(file, path, sizeof(path), why);
+	int r = 0;
 
-	if (r)
-		return r;
-	if (stat(path, &st) != 0)
-		return mount_fail(why, errno, file->dir, WHAT, path);
-	return check_size(file, path, &st, why);
+	for (int i = 0; i < file->dense_files && !r; i++) {
+		r = path_of(file, i, path, sizeof(path), why);
+		if (!r && stat(path, &st) != 0)
+			r = mount_fail(why, errno, file->dir, WHAT, path);
+		else if (!r)
+			r = check_size(file, i, path, &st, why);
+	}
+	return r;
 }
 
-int dense_open(struct dense *d, const struct modelfile *file, enum serve_mode mode,
-	       const struct progress *progress, char *why)
+static int open_part(struct dense *d, int part, enum serve_mode mode, const struct span **s,
+		     const struct span *end, struct filling *f, char *why)
 {
+	const struct modelfile *file = d->file;
 	char path[4096];
 	struct stat st;
-	int r = path_of(file, path, sizeof(path), why);
+	int r = path_of(file, part, path, sizeof(path), why);
 
-	*d = (struct dense){ .file = file, .bytes = file->dense_bytes };
 	if (r)
 		return r;
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) != 0)
 		r = mount_fail(why, errno, file->dir, WHAT, path);
 	else
-		r = check_size(file, path, &st, why);
-	if (!r && d->bytes) {
-		r = fill(d, fd, mode, progress);
+		r = check_size(file, part, path, &st, why);
+	if (!r && *s < end && (*s)->part == part) {
+		r = fill(d, part, fd, mode, s, end, f);
 		if (r == -ENOMEM)
-			fail(why, ENOMEM, "no memory for the %zu bytes of %s", d->bytes, path);
+			fail(why, ENOMEM, "no memory for the dense tensors in %s", path);
 		else if (r)
 			mount_fail(why, -r, file->dir, WHAT, path);
 	}
 	if (fd >= 0)
 		close(fd);
+	return r;
+}
+
+int dense_open(struct dense *d, const struct modelfile *file, enum serve_mode mode,
+	       const struct progress *progress, char *why)
+{
+	struct filling f = { .progress = progress };
+	struct span *spans = calloc(file->tensors + 1, sizeof(*spans));
+	const struct span *s = spans, *end;
+	int r = 0;
+
+	*d = (struct dense){ .file = file };
+	d->base = calloc((size_t)file->dense_files, sizeof(*d->base));
+	if (!spans || !d->base) {
+		free(spans);
+		dense_close(d);
+		return fail(why, ENOMEM, "no memory for the table of dense tensors");
+	}
+	end = spans + find_spans(file, spans);
+	for (; s < end; s++)
+		f.total += (double)(s->end - s->begin);
+	s = spans;
+	for (int i = 0; i < file->dense_files && !r; i++)
+		r = open_part(d, i, mode, &s, end, &f, why);
+	free(spans);
 	if (r)
 		dense_close(d);
 	return r;
@@ -139,12 +228,11 @@ int dense_open(struct dense *d, const struct modelfile *file, enum serve_mode mo
 
 void dense_close(struct dense *d)
 {
-	if (d->mapped)
-		munmap(d->base, d->bytes);
-	else
-		free(d->base);
+	for (int i = 0; d->base && i < d->file->dense_files; i++)
+		if (d->base[i])
+			munmap(d->base[i], d->file->dense_file[i].bytes);
+	free(d->base);
 	d->base = NULL;
-	d->mapped = false;
 }
 
 static int find(const struct dense *d, const char *name, const struct tensor **out, char *why)
@@ -168,7 +256,8 @@ int dense_matrix(const struct dense *d, const char *name, int rows, int cols, st
 		return fail(why, EINVAL,
 			    "%s/model.json: %s is %d x %d, the configuration says %d x %d",
 			    d->file->dir, name, t->rows, t->cols, rows, cols);
-	r = wmat_bind(out, t->fmt, rows, cols, (const char *)d->base + t->offset, t->bytes);
+	r = wmat_bind(out, t->fmt, rows, cols, (const char *)d->base[t->part] + t->offset,
+		      t->bytes);
 	return r ? fail(why, -r, "%s/model.json: %s cannot be used", d->file->dir, name) : 0;
 }
 
@@ -183,6 +272,6 @@ int dense_vector(const struct dense *d, const char *name, int n, const float **o
 		return fail(why, EINVAL,
 			    "%s/model.json: %s is not a vector of %d numbers of type f32",
 			    d->file->dir, name, n);
-	*out = (const float *)(const void *)((const char *)d->base + t->offset);
+	*out = (const float *)(const void *)((const char *)d->base[t->part] + t->offset);
 	return 0;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * dense.bin in memory: the tensors that every token uses. Mapped where the file system maps, read
- * into memory where it does not (a mount in direct mode).
+ * into memory where it does not (a mount in direct mode). Of a mounted GGUF file, which is all of
+ * the model, only the dense tensors are brought into memory; and there may be several files.
  */
 #ifndef ENGINE_DENSE_H
 #define ENGINE_DENSE_H
@@ -15,12 +16,10 @@
 
 struct dense {
 	const struct modelfile *file; /* not owned; must outlive this */
-	void *base;
-	size_t bytes;
-	bool mapped;
+	void **base; /* [file->dense_files], of the file's size; NULL: not there yet */
 };
 
-/* That the file is there and has its size; opens nothing. */
+/* That the files are there and have their sizes; opens nothing. */
 int dense_check(const struct modelfile *file, char *why);
 
 /* 0 or negative errno with the sentence. All pages are in memory afterwards. */

@@ -109,9 +109,10 @@ static int bring(struct experts *x, int layer, struct slot *s)
 	return read_in(s, x->file->largest_expert);
 }
 
-static int bind_matrix(const struct tensor *t, const void *base, struct wmat *out)
+static int bind_matrix(const struct tensor *t, int id, const void *base, struct wmat *out)
 {
-	return wmat_bind(out, t->fmt, t->rows, t->cols, (const char *)base + t->offset, t->bytes);
+	return wmat_bind(out, t->fmt, t->rows, t->cols,
+			 (const char *)base + expert_matrix_offset(t, id), t->bytes);
 }
 
 static int open_expert(struct experts *x, int layer, struct slot *s)
@@ -139,11 +140,11 @@ static int open_expert(struct experts *x, int layer, struct slot *s)
 	if (r)
 		return mount_fail(s->why, -r, x->file->dir, "expert", path);
 	const void *base = s->map ? s->map : s->buffer;
-	r = bind_matrix(&l->matrix[EXPERT_GATE], base, &s->expert.gate);
+	r = bind_matrix(&l->matrix[EXPERT_GATE], s->expert.id, base, &s->expert.gate);
 	if (!r)
-		r = bind_matrix(&l->matrix[EXPERT_UP], base, &s->expert.up);
+		r = bind_matrix(&l->matrix[EXPERT_UP], s->expert.id, base, &s->expert.up);
 	if (!r)
-		r = bind_matrix(&l->matrix[EXPERT_DOWN], base, &s->expert.down);
+		r = bind_matrix(&l->matrix[EXPERT_DOWN], s->expert.id, base, &s->expert.down);
 	return r ? fail(s->why, -r, "expert %s cannot be used as model.json describes it", path)
 		 : 0;
 }

@@ -61,7 +61,7 @@ static void quantise(const struct batch *b, int i, const struct wmat *m, const f
 {
 	struct ffn_work *w = b->work;
 
-	acts_place(&w->acts[i], w->tile[i].n, m->cols, m->fmt.group,
+	acts_place(&w->acts[i], w->tile[i].n, m->cols, wfmt_acts_group(m->fmt),
 		   w->input + (size_t)i * w->acts_bytes);
 	kernel()->quantise(x, ld, &w->acts[i]);
 }
@@ -126,7 +126,8 @@ static bool same_input(const struct compute *cp, const struct wmat *a, const str
 {
 	bool int8 = compute_in_int8(cp, a);
 
-	return int8 == compute_in_int8(cp, b) && (!int8 || a->fmt.group == b->fmt.group);
+	return int8 == compute_in_int8(cp, b) &&
+	       (!int8 || wfmt_acts_group(a->fmt) == wfmt_acts_group(b->fmt));
 }
 
 static void gate_and_up(struct batch *b)

@@ -19,8 +19,8 @@ static bool is_eos(const struct generation *g, int32_t id)
 	return false;
 }
 
-/* Between two writes of a session: what a kill may cost. A write is seldom as long as a hundredth of
- * it; the drive is waited for only after the prompt and at the end. */
+/* Between two writes of a session: what a kill may cost. The drive is waited for only after the prompt
+ * and at the end. */
 #define SAVE_EVERY 1.0 /* seconds */
 
 static bool interrupted(struct generation *g)

@@ -105,6 +105,14 @@ static size_t up(size_t n, size_t a)
 	return (n + a - 1) / a * a;
 }
 
+int wfmt_acts_group(struct wfmt f)
+{
+	if (f.group)
+		return f.group;
+	/* Q2_K has minima of 16 columns. */
+	return f.type >= W_Q8_0 && f.type != W_Q2_K ? 32 : 0;
+}
+
 size_t acts_bytes(int rows, int max_cols)
 {
 	/* Widest with groups of 128, most groups with those of 32. */

@@ -33,10 +33,18 @@ struct acts {
 	int32_t *bias; /* [groups][rows]: -8 * sum of the group's codes */
 };
 
+/* In groups of how many columns activations are quantised for weights of this format; 0: they stay
+ * floats. */
+int wfmt_acts_group(struct wfmt f);
+
 /* Bytes for `rows` (at most ACTS_ROWS) rows of up to max_cols columns in groups of any size. */
 size_t acts_bytes(int rows, int max_cols);
 /* buf: acts_bytes(), 64-byte aligned. */
 void acts_place(struct acts *a, int rows, int cols, int group, void *buf);
+
+/* See struct kernel_table. */
+typedef void kernel_multiply(const struct wmat *m, int block, const struct acts *a, float *y,
+			     size_t ldy);
 
 struct kernel_table {
 	const char *isa;
@@ -57,14 +65,17 @@ struct kernel_table {
 			  int n, float *out, size_t ldo);
 	/* gate = silu(gate) * up, silu(v) = v / (1 + exp(-v)). */
 	void (*swiglu)(float *gate, const float *up, int n);
+	/* gpt-oss's form: g = min(gate, limit), u = up within -limit .. limit,
+	 * gate = g / (1 + exp(-1.702 g)) * (u + 1). */
+	void (*swiglu_clamped)(float *gate, const float *up, int n, float limit);
 	/* x = exp(x - max) / sum. n >= 1. */
 	void (*softmax)(float *x, int n);
 	/* Rows x, x + ldx, ... of a->cols floats into the arrays of a. */
 	void (*quantise)(const float *x, size_t ldx, struct acts *a);
-	/* y[t * ldy + r] = row r of a block (rows WBLOCK * block + r of m, of q8 or q4) times row t of a,
-	 * for all WBLOCK rows, those that only fill up the block too. m->cols and the group are a's. */
-	void (*multiply)(const struct wmat *m, int block, const struct acts *a, float *y,
-			 size_t ldy);
+	/* y[t * ldy + r] = row r of a block (rows WBLOCK * block + r of m, of a format that
+	 * wfmt_acts_group() has a group for) times row t of a, for all WBLOCK rows; of q8 and q4
+	 * those that only fill up the block too. m->cols and the group are a's. */
+	kernel_multiply *multiply;
 	/* out[t * ldo + c] = sum of q[t * ldq + r] * w[first + r][c], r < rows, for t < n and all
 	 * m->cols columns of m, which is of q8 or q4; floats throughout. */
 	void (*absorb)(const struct wmat *m, int first, int rows, const float *q, size_t ldq, int n,

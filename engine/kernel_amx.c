@@ -201,7 +201,7 @@ void kernel_multiply_amx(const struct wmat *m, int block, const struct acts *a, 
 			   m->scales + (size_t)block * WBLOCK * (size_t)a->groups, a->codes,
 			   a->scale };
 
-	if (a->rows < FEW) {
+	if (a->rows < FEW || !m->fmt.group) {
 		kernel_multiply_vnni(m, block, a, y, ldy);
 		return;
 	}

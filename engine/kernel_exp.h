@@ -70,6 +70,19 @@ static void swiglu(float *gate, const float *up, int n)
 	}
 }
 
+static void swiglu_clamped(float *gate, const float *up, int n, float limit)
+{
+	const vec most = ALL(limit), least = ALL(-limit);
+
+	for (int i = 0; i < n; i += VEC) {
+		vec g = load_some(gate + i, n - i), u = load_some(up + i, n - i);
+		g = choose(g > most, most, g);
+		u = choose(u > most, most, u);
+		u = choose(u < least, least, u);
+		store_some(gate + i, n - i, g / (1.0f + exp_vec(-1.702f * g)) * (u + 1.0f));
+	}
+}
+
 static float largest_of(const float *x, int n)
 {
 	vec max = ALL(x[0]);

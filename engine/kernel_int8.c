@@ -29,9 +29,11 @@
 #define MULTIPLY     PASTE(kernel_multiply_, KERNEL_ISA)
 
 #define ABSORB PASTE(kernel_absorb_, KERNEL_ISA)
+#define BLOCKS PASTE(kernel_blocks_, KERNEL_ISA)
 
 void QUANTISE(const float *x, size_t ldx, struct acts *a);
 void MULTIPLY(const struct wmat *m, int block, const struct acts *a, float *y, size_t ldy);
+kernel_multiply BLOCKS; /* kernel_blocks.c */
 void ABSORB(const struct wmat *m, int first, int rows, const float *q, size_t ldq, int n,
 	    float *out, size_t ldo);
 
@@ -184,6 +186,10 @@ INLINE void multiply(enum wtype type, const uint8_t *w, const uint16_t *scales,
 
 void MULTIPLY(const struct wmat *m, int block, const struct acts *a, float *y, size_t ldy)
 {
+	if (!m->fmt.group) {
+		BLOCKS(m, block, a, y, ldy);
+		return;
+	}
 	size_t row_bytes = wfmt_row_bytes(m->fmt, m->cols);
 	const uint8_t *w = (const uint8_t *)m->codes + (size_t)block * WBLOCK * row_bytes;
 	const uint16_t *scales = m->scales + (size_t)block * WBLOCK * (size_t)a->groups;

@@ -9,6 +9,7 @@
  */
 #include <string.h>
 
+#include "engine/ggml.h"
 #include "engine/kernel.h"
 
 /* What a block of products keeps in registers: sums of TILE_X * TILE_Y pairs of vectors, as many as
@@ -35,6 +36,7 @@
 #define TEXT(a)      TEXT_(a)
 #define TABLE        PASTE(kernel_, KERNEL_ISA)
 #define INLINE       static inline __attribute__((always_inline))
+#define GGML_ROW     PASTE(ggml_row_, KERNEL_ISA)
 
 typedef float vec __attribute__((vector_size(VEC * sizeof(float))));
 typedef float vec4 __attribute__((vector_size(4 * sizeof(float))));
@@ -274,6 +276,8 @@ static void dequant_groups(const struct wmat *m, int row, int rows, float *dst, 
 	}
 }
 
+ggml_row GGML_ROW;
+
 static void dequant(const struct wmat *m, int row, int rows, float *dst, size_t ld)
 {
 	const uint16_t *wide = m->codes;
@@ -284,7 +288,12 @@ static void dequant(const struct wmat *m, int row, int rows, float *dst, size_t 
 	}
 	for (; rows; row++, rows--, dst += ld) {
 		size_t at = (size_t)row * (size_t)m->cols;
-		if (m->fmt.type == W_F32)
+		if (m->fmt.type >= W_F16)
+			GGML_ROW(m->fmt.type,
+				 (const uint8_t *)m->codes +
+					 (size_t)row * wfmt_row_bytes(m->fmt, m->cols),
+				 dst, (size_t)m->cols);
+		else if (m->fmt.type == W_F32)
 			memcpy(dst, (const float *)m->codes + at, (size_t)m->cols * sizeof(float));
 		else
 			for (int i = 0; i < m->cols; i++)
@@ -309,6 +318,7 @@ const struct kernel_table TABLE = {
 	.axpy = axpy,
 	.mix_block = mix_block,
 	.swiglu = swiglu,
+	.swiglu_clamped = swiglu_clamped,
 	.softmax = softmax,
 	.quantise = PASTE(kernel_quantise_, KERNEL_ISA),
 	.absorb = PASTE(kernel_absorb_, KERNEL_ISA),

@@ -86,7 +86,7 @@ static void *writer(void *arg)
 	for (;;) {
 		while (!a->stop && !a->line_bytes)
 			pthread_cond_wait(&a->wanted, &a->lock);
-		if (a->stop)
+		if (!a->line_bytes) /* what was sent is written, also at the end */
 			break;
 		size_t n = a->line_bytes;
 		memcpy(line, a->line, n);

@@ -65,16 +65,36 @@ static int read_tensor(const struct json_in *in, uint64_t file_bytes, struct ten
 	t->cols = (int)n[1];
 	t->offset = (uint64_t)offset;
 	t->bytes = (uint64_t)bytes;
-	if (t->bytes != wfmt_bytes(t->fmt, t->rows, t->cols))
+	if (t->cols % wtype_block(t->fmt.type))
+		return fail(why, EINVAL, "%s: rows of %d numbers are not whole blocks of type %s",
+			    in->where, t->cols, wtype_name(t->fmt.type));
+	if (!wfmt_bytes_fit(t->fmt, t->rows, t->cols, t->bytes))
 		return fail(why, EINVAL, "%s: %llu bytes, but %d x %d of type %s take %zu",
 			    in->where, (unsigned long long)t->bytes, t->rows, t->cols,
 			    wtype_name(t->fmt.type), wfmt_bytes(t->fmt, t->rows, t->cols));
-	if (t->offset % 64 || t->offset > file_bytes || t->bytes > file_bytes - t->offset)
+	if (t->offset % wfmt_align(t->fmt) || t->offset > file_bytes ||
+	    t->bytes > file_bytes - t->offset)
 		return fail(
 			why, EINVAL,
 			"%s: offset %llu with %llu bytes is not aligned or beyond the file's %llu",
 			in->where, (unsigned long long)t->offset, (unsigned long long)t->bytes,
 			(unsigned long long)file_bytes);
+	return 0;
+}
+
+/* Of an expert's matrix: wherever it may begin, it must lie within the file. */
+static int read_skew(const struct json_in *in, uint64_t file_bytes, struct tensor *t, char *why)
+{
+	int skew, r = in_int32(in, "skew", 0, SKEW_BLOCK - 1, 0, &skew, why);
+	uint64_t last = t->offset - t->offset % SKEW_BLOCK + SKEW_BLOCK - 1;
+
+	if (r || !skew)
+		return r;
+	t->skew = (uint32_t)skew;
+	last -= last % wfmt_align(t->fmt);
+	if (t->skew % wfmt_align(t->fmt) || last > file_bytes || t->bytes > file_bytes - last)
+		return fail(why, EINVAL, "%s: a skew of %d is not aligned or leads out of the file",
+			    in->where, skew);
 	return 0;
 }
 
@@ -106,9 +126,12 @@ static int read_dense_tensors(const json_t *list, const char *where, struct mode
 		m->tensors = i + 1;
 		if (!t->name)
 			return fail(why, ENOMEM, "%s: no memory", where);
-		r = read_tensor(&in, m->dense_bytes, t, why);
+		r = in_int32(&in, "part", 0, m->dense_files - 1, 0, &t->part, why);
+		if (!r)
+			r = read_tensor(&in, m->dense_file[t->part].bytes, t, why);
 		if (r)
 			return r;
+		m->dense_bytes += t->bytes;
 	}
 	qsort(m->tensor, n, sizeof(*m->tensor), by_name);
 	for (size_t i = 1; i < n; i++)
@@ -118,29 +141,49 @@ static int read_dense_tensors(const json_t *list, const char *where, struct mode
 	return 0;
 }
 
-static int read_dense(const struct json_in *in, struct modelfile *m, char *why)
+static int read_dense_file(const struct json_in *in, struct modelfile *m, char *why)
 {
-	const json_t *dense, *list;
+	struct dense_file *f = &m->dense_file[m->dense_files];
 	const char *file;
 	int64_t bytes;
-	int r = in_object(in, "dense", &dense, why);
-	struct json_in at = { dense, in->where };
+	int r = in_text(in, "file", NULL, &file, why);
 
 	if (!r)
-		r = in_text(&at, "file", NULL, &file, why);
-	if (!r)
-		r = in_int(&at, "bytes", 0, INT64_MAX / 2, JSON_REQUIRED, &bytes, why);
-	if (!r)
-		r = in_array(&at, "tensors", &list, why);
+		r = in_int(in, "bytes", 0, INT64_MAX / 2, JSON_REQUIRED, &bytes, why);
 	if (r)
 		return r;
 	if (!*file || *file == '.' || strchr(file, '/'))
 		return fail(why, EINVAL, "%s: \"%s\" is not a plain file name", in->where, file);
-	m->dense_bytes = (uint64_t)bytes;
-	m->dense_file = strdup(file);
+	f->bytes = (uint64_t)bytes;
+	f->name = strdup(file);
+	if (!f->name)
+		return fail(why, ENOMEM, "%s: no memory", in->where);
+	m->dense_files++;
+	return 0;
+}
+
+static int read_dense(const struct json_in *in, struct modelfile *m, char *why)
+{
+	const json_t *dense, *list, *more;
+	int r = in_object(in, "dense", &dense, why);
+	struct json_in at = { dense, in->where };
+
+	if (!r)
+		r = in_array(&at, "tensors", &list, why);
+	if (r)
+		return r;
+	more = in_at(&at, "more");
+	if (json_array_size(more) >= DENSE_FILES_MAX)
+		return fail(why, EINVAL, "%s: too many files of dense tensors", in->where);
+	m->dense_file = calloc(json_array_size(more) + 1, sizeof(*m->dense_file));
 	if (!m->dense_file)
 		return fail(why, ENOMEM, "%s: no memory", in->where);
-	return read_dense_tensors(list, in->where, m, why);
+	r = read_dense_file(&at, m, why);
+	for (size_t i = 0; i < json_array_size(more) && !r; i++) {
+		at.obj = json_array_get(more, i);
+		r = read_dense_file(&at, m, why);
+	}
+	return r ? r : read_dense_tensors(list, in->where, m, why);
 }
 
 static int read_matrices(const json_t *list, const char *where, struct expert_layout *l,
@@ -165,6 +208,8 @@ static int read_matrices(const json_t *list, const char *where, struct expert_la
 				    "%s: expert matrix \"%.100s\" is unknown or there twice", where,
 				    name);
 		r = read_tensor(&in, l->bytes, &l->matrix[k], why);
+		if (!r)
+			r = read_skew(&in, l->bytes, &l->matrix[k], why);
 		if (r)
 			return r;
 		if (l->matrix[k].rows != rows[k] || l->matrix[k].cols != cols[k])
@@ -356,6 +401,8 @@ void modelfile_free(struct modelfile *m)
 	free(m->tensor);
 	free(m->layout);
 	free(m->eos);
+	for (int i = 0; i < m->dense_files; i++)
+		free(m->dense_file[i].name);
 	free(m->dense_file);
 	free(m->name);
 	free(m->dir);

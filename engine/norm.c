@@ -38,11 +38,7 @@ void swiglu(float *gate, const float *up, int n)
 
 void swiglu_clamped(float *gate, const float *up, int n, float limit)
 {
-	for (int i = 0; i < n; i++) {
-		float g = gate[i] > limit ? limit : gate[i]; /* what is no number stays so */
-		float u = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
-		gate[i] = g / (1.0f + expf(-1.702f * g)) * (u + 1.0f);
-	}
+	kernel()->swiglu_clamped(gate, up, n, limit);
 }
 
 void softmax(float *x, int n)

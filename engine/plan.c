@@ -30,8 +30,8 @@
 #include "engine/mtp.h"
 #include "engine/session.h"
 
-/* What the program takes beside what is counted: stacks of its threads, the C library's own. Measured
- * 2 to 3 MB. */
+/* Set aside for what the program takes beside what is counted: stacks of its threads, the C library's
+ * own. A bound by judgement, not by measurement. */
 #define UNCOUNTED ((uint64_t)4 << 20)
 
 /* What the program takes or gives back between the choice and the check of it. */

@@ -12,26 +12,56 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/ggml.h"
+
 #define ALIGN_UP(n, a) (((n) + (a)-1) / (a) * (a))
 #define HALF_MAX       65504.0f
 #define GROUP_MAX      128
 
-static const char *const type_names[] = { "f32", "bf16", "q8", "q4" };
+/* Blocks of elements in bytes; q8 and q4, which lie otherwise, have none. */
+static const struct type {
+	const char *name;
+	uint16_t elements, bytes;
+} types[WTYPES] = {
+	[W_F32] = { "f32", 1, 4 },
+	[W_BF16] = { "bf16", 1, 2 },
+	[W_Q8] = { "q8", 1, 0 },
+	[W_Q4] = { "q4", 1, 0 },
+	[W_F16] = { "f16", 1, 2 },
+	[W_Q8_0] = { "q8_0", 32, 34 },
+	[W_Q4_0] = { "q4_0", 32, 18 },
+	[W_Q4_1] = { "q4_1", 32, 20 },
+	[W_Q5_0] = { "q5_0", 32, 22 },
+	[W_Q5_1] = { "q5_1", 32, 24 },
+	[W_Q2_K] = { "q2_k", 256, 84 },
+	[W_Q3_K] = { "q3_k", 256, 110 },
+	[W_Q4_K] = { "q4_k", 256, 144 },
+	[W_Q5_K] = { "q5_k", 256, 176 },
+	[W_Q6_K] = { "q6_k", 256, 210 },
+	[W_IQ4_NL] = { "iq4_nl", 32, 18 },
+	[W_IQ4_XS] = { "iq4_xs", 256, 136 },
+	[W_MXFP4] = { "mxfp4", 32, 17 },
+};
 
 const char *wtype_name(enum wtype t)
 {
-	return type_names[t];
+	return types[t].name;
 }
 
 int wtype_parse(const char *name, enum wtype *t)
 {
-	for (int i = W_F32; i <= W_Q4; i++) {
-		if (strcmp(name, type_names[i]) == 0) {
+	for (int i = 0; i < WTYPES; i++) {
+		if (strcmp(name, types[i].name) == 0) {
 			*t = (enum wtype)i;
 			return 0;
 		}
 	}
 	return -EINVAL;
+}
+
+int wtype_block(enum wtype t)
+{
+	return types[t].elements;
 }
 
 int wfmt_groups(struct wfmt f, int cols)
@@ -43,17 +73,9 @@ size_t wfmt_row_bytes(struct wfmt f, int cols)
 {
 	size_t padded = (size_t)wfmt_groups(f, cols) * (size_t)f.group;
 
-	switch (f.type) {
-	case W_F32:
-		return (size_t)cols * sizeof(float);
-	case W_BF16:
-		return (size_t)cols * sizeof(uint16_t);
-	case W_Q8:
-		return padded;
-	case W_Q4:
-		return padded / 2;
-	}
-	return 0;
+	if (f.group)
+		return f.type == W_Q8 ? padded : padded / 2;
+	return (size_t)cols / types[f.type].elements * types[f.type].bytes;
 }
 
 int64_t wfmt_stored_rows(struct wfmt f, int64_t rows)
@@ -71,13 +93,30 @@ size_t wfmt_bytes(struct wfmt f, int64_t rows, int cols)
 	size_t scales =
 		(size_t)wfmt_stored_rows(f, rows) * (size_t)wfmt_groups(f, cols) * sizeof(uint16_t);
 
+	if (f.type >= W_F16)
+		return (size_t)rows * wfmt_row_bytes(f, cols);
 	return wfmt_scales_offset(f, rows, cols) + ALIGN_UP(scales, 64);
+}
+
+bool wfmt_bytes_fit(struct wfmt f, int64_t rows, int cols, uint64_t bytes)
+{
+	if (cols % wtype_block(f.type))
+		return false;
+	return bytes == wfmt_bytes(f, rows, cols) ||
+	       (!f.group && bytes == (uint64_t)rows * wfmt_row_bytes(f, cols));
+}
+
+size_t wfmt_align(struct wfmt f)
+{
+	if (f.group)
+		return 64;
+	return types[f.type].elements == 1 ? types[f.type].bytes : 1;
 }
 
 int wmat_bind(struct wmat *m, struct wfmt f, int64_t rows, int cols, const void *base, size_t bytes)
 {
-	if (rows < 1 || rows > INT32_MAX || cols < 1 || (uintptr_t)base % 64 ||
-	    bytes != wfmt_bytes(f, rows, cols))
+	if (rows < 1 || rows > INT32_MAX || cols < 1 || (uintptr_t)base % wfmt_align(f) ||
+	    !wfmt_bytes_fit(f, rows, cols, bytes))
 		return -EINVAL;
 	*m = (struct wmat){ .fmt = f, .rows = (int)rows, .cols = cols, .codes = base };
 	if (f.group)
@@ -292,6 +331,8 @@ int quant_row(struct wfmt f, const float *src, int cols, int64_t row, void *code
 {
 	uint8_t *to = (uint8_t *)codes + codes_at(f, cols, row);
 
+	if (f.type >= W_F16)
+		return -EINVAL;
 	if (f.group)
 		return quant_groups(f, src, cols, to, scales + scales_at(f, cols, row));
 	for (int i = 0; i < cols; i++)
@@ -324,6 +365,10 @@ void dequant_row(const struct wmat *m, int row, float *dst)
 	const uint8_t *codes = (const uint8_t *)m->codes + codes_at(m->fmt, m->cols, row);
 	const uint16_t *scales = m->scales;
 
+	if (m->fmt.type >= W_F16) {
+		ggml_row_plain(m->fmt.type, codes, dst, (size_t)m->cols);
+		return;
+	}
 	if (m->fmt.group)
 		scales += scales_at(m->fmt, m->cols, row);
 	for (int i = 0; i < m->cols; i++) {
@@ -341,6 +386,8 @@ void dequant_row(const struct wmat *m, int row, float *dst)
 		case W_Q4:
 			dst[i] = half_to_float(scales[(size_t)(i / m->fmt.group) * WBLOCK]) *
 				 (float)code_q4(codes, i);
+			break;
+		default:
 			break;
 		}
 	}

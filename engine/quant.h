@@ -10,6 +10,8 @@
  *	      one fp16 scale a group:         w = scale * code,        code in -127..127
  *	q4    4-bit codes, the same groups:   w = scale * (code - 8),  code in 0..15
  *
+ * and, read from GGUF files only, f16 and the block formats of ggml.h.
+ *
  * A matrix [rows, cols] (rows = output, as Hugging Face has it) of f32 or bf16 is its rows one after
  * the other, then zeros up to a multiple of 64 bytes. One of q8 or q4 is
  *
@@ -33,12 +35,35 @@
 #ifndef ENGINE_QUANT_H
 #define ENGINE_QUANT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define WBLOCK 16 /* rows of a block of q8 or q4 */
 
-enum wtype { W_F32, W_BF16, W_Q8, W_Q4 };
+/* From W_F16 on: the formats of GGUF files (ggml.h), whose rows are whole blocks one after the other;
+ * they are read, never written here. */
+enum wtype {
+	W_F32,
+	W_BF16,
+	W_Q8,
+	W_Q4,
+	W_F16,
+	W_Q8_0,
+	W_Q4_0,
+	W_Q4_1,
+	W_Q5_0,
+	W_Q5_1,
+	W_Q2_K,
+	W_Q3_K,
+	W_Q4_K,
+	W_Q5_K,
+	W_Q6_K,
+	W_IQ4_NL,
+	W_IQ4_XS,
+	W_MXFP4
+};
+#define WTYPES (W_MXFP4 + 1)
 
 struct wfmt {
 	enum wtype type;
@@ -50,24 +75,31 @@ struct wmat {
 	struct wfmt fmt;
 	int rows, cols;
 	const void *codes;
-	const uint16_t *scales; /* NULL for f32 and bf16 */
+	const uint16_t *scales; /* q8 and q4; else NULL */
 };
 
-/* "f32", "bf16", "q8", "q4". */
+/* "f32", "bf16", "q8", "q4", "f16", "q4_k" and so on. */
 const char *wtype_name(enum wtype t);
 /* 0 or -EINVAL for an unknown name. */
 int wtype_parse(const char *name, enum wtype *t);
 
-/* Scales a row: ceil(cols / group); 0 for f32 and bf16. */
+/* Elements of a block of a GGUF format, of which rows have a whole number; 1 of all others. */
+int wtype_block(enum wtype t);
+/* Scales a row: ceil(cols / group); 0 unless q8 or q4. */
 int wfmt_groups(struct wfmt f, int cols);
-/* Bytes of one row of codes, wherever they lie. */
+/* Bytes of one row of codes, wherever they lie. cols: whole blocks. */
 size_t wfmt_row_bytes(struct wfmt f, int cols);
 /* Offset of the scales from the start of the matrix, and the size of the whole. rows, cols >= 1. */
 size_t wfmt_scales_offset(struct wfmt f, int64_t rows, int cols);
 size_t wfmt_bytes(struct wfmt f, int64_t rows, int cols);
+/* Whether `bytes` is the size of such a matrix: wfmt_bytes(), or without the zeros behind the last
+ * row, as f32 and bf16 lie in GGUF files. False if cols are no whole blocks. */
+bool wfmt_bytes_fit(struct wfmt f, int64_t rows, int cols, uint64_t bytes);
+/* What a matrix must be aligned to: 64 for q8 and q4, else its elements, 1 if those are blocks. */
+size_t wfmt_align(struct wfmt f);
 
-/* Points *m into base. base must be 64-byte aligned and hold `bytes` == wfmt_bytes(); else -EINVAL.
- */
+/* Points *m into base, which must be aligned and of a size as the two functions above say; else
+ * -EINVAL. */
 int wmat_bind(struct wmat *m, struct wfmt f, int64_t rows, int cols, const void *base,
 	      size_t bytes);
 
@@ -80,7 +112,8 @@ int64_t wfmt_stored_rows(struct wfmt f, int64_t rows);
  * each other. Whoever gives the buffers zeroes them first, for the rows that fill up the last block.
  * q4 searches the scale with the least squared error among candidates; q8 takes max/127. Codes are
  * made with the scale as rounded to fp16. -EDOM if a weight is not finite or its group's scale
- * leaves the range of fp16. */
+ * leaves the range of fp16. -EINVAL:
+ * one of GGUF's formats. */
 int quant_row(struct wfmt f, const float *src, int cols, int64_t row, void *codes,
 	      uint16_t *scales);
 

@@ -215,8 +215,11 @@ static int translate_outside(struct translation *t)
 	case '{':
 		return translate_braces(t);
 	case '^':
-	case '$':
 		return refuse(t, 1);
+	case '$':
+		/* In front of each newline, and at the end unless that is behind one. */
+		t->at++;
+		return put_text(t, "(?:(?=\\n)|(?<!\\n)\\z)");
 	default:
 		return copy(t, 1);
 	}

@@ -11,9 +11,9 @@
 #define REGEX_MAX 65536
 
 /* *out: the expression for PCRE2 with UTF and UCP, of the same meaning, allocated. Rewritten are \s
- * and \S (PCRE2 counts U+180E as a space), \v, \uHHHH and scripts (\p{Han}: PCRE2 takes script
+ * and \S (PCRE2 counts U+180E as a space), $, \v, \uHHHH and scripts (\p{Han}: PCRE2 takes script
  * extensions). 0, -ENOMEM, or -EINVAL with the sentence in why if it contains something that is not
- * the same in both and that we do not rewrite: \w, \b, ^, $, nested and intersected classes, inline
+ * the same in both and that we do not rewrite: \w, \b, ^, nested and intersected classes, inline
  * options but i... */
 int regex_translate(const char *regex, char **out, char *why);
 

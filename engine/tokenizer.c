@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/fail.h"
+#include "engine/metaspace.h"
 #include "engine/nfc.h"
 #include "engine/tokenizer_parts.h"
 #include "engine/utf8.h"
@@ -15,7 +16,12 @@
 struct encoding {
 	const struct tokenizer *t;
 	bool plain;
-	bool glued; /* the text follows directly on an invalid byte, so that no space may come
+	const char *text; /* what the spans are of */
+	const struct tokenizer_span *span;
+	size_t spans;
+	bool outside; /* the piece that is normalised touches a span */
+	bool begun;   /* there was text or a token before */
+	bool glued;   /* the text follows directly on an invalid byte, so that no space may come
 		       between */
 	struct pretokenizer_state *split;
 	struct bpe_scratch scratch;
@@ -70,34 +76,78 @@ static int emit_piece(void *ctx, const char *piece, size_t bytes)
 	return rc == -ENOMEM ? no_memory(e->why) : rc;
 }
 
+/* The text with a space in front, allocated; NULL if there is no memory. */
+static char *with_space(const char *text, size_t bytes)
+{
+	char *spaced = malloc(bytes + 1);
+
+	if (spaced) {
+		spaced[0] = ' ';
+		memcpy(spaced + 1, text, bytes);
+	}
+	return spaced;
+}
+
 /* Text without any added tokens. */
 static int encode_ordinary(struct encoding *e, const char *text, size_t bytes)
 {
-	if (!e->t->prefix_space || e->glued || text[0] == ' ')
+	enum prefix_space prefix = e->t->prefix_space;
+	bool first = !e->begun;
+
+	e->begun = true;
+	if (prefix == PREFIX_NONE || (prefix == PREFIX_FIRST && !first) || e->glued ||
+	    text[0] == ' ')
 		return pretokenize(e->split, text, bytes, emit_piece, e, e->why);
 
-	char *spaced = malloc(bytes + 1);
+	char *spaced = with_space(text, bytes);
 	if (!spaced)
 		return no_memory(e->why);
-	spaced[0] = ' ';
-	memcpy(spaced + 1, text, bytes);
 	int rc = pretokenize(e->split, spaced, bytes + 1, emit_piece, e, e->why);
 	free(spaced);
 	return rc;
+}
+
+/* Does a part of the text touch a span? */
+static bool touches(const struct encoding *e, const char *part, size_t bytes)
+{
+	size_t from = (size_t)(part - e->text), low = 0, high = e->spans;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (e->span[middle].to <= from)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < e->spans && e->span[low].from < from + bytes;
+}
+
+/* Is a special token in a span ordinary text here? Normalised text has no places in the original, so
+ * there the whole piece counts. */
+static bool passed_over(const struct encoding *e, const struct added_set *set, const char *at,
+			size_t bytes)
+{
+	if (e->spans == 0)
+		return false;
+	return set == &e->t->raw ? touches(e, at, bytes) : e->outside;
 }
 
 /* Cuts the tokens of a set out of the text; what lies between them goes to `rest`. */
 static int cut(struct encoding *e, const struct added_set *set, const char *text, size_t bytes,
 	       int (*rest)(struct encoding *e, const char *text, size_t bytes))
 {
-	size_t done = 0, start, end;
+	size_t done = 0, from = 0, start, end;
 	const struct added_token *found;
 	int rc = 0;
 
-	while (rc == 0 && (found = added_find(set, text, bytes, done, e->plain, &start, &end))) {
+	while (rc == 0 && (found = added_find(set, text, bytes, from, e->plain, &start, &end))) {
+		from = end;
+		if (found->special && passed_over(e, set, text + start, end - start))
+			continue;
 		if (start > done)
 			rc = rest(e, text + done, start - done);
 		e->glued = false;
+		e->begun = true;
 		if (rc == 0 && bpe_push(&e->ids, found->id) != 0)
 			rc = no_memory(e->why);
 		done = end;
@@ -112,12 +162,38 @@ static int encode_normalised(struct encoding *e, const char *text, size_t bytes)
 	return cut(e, &e->t->normalized, text, bytes, encode_ordinary);
 }
 
+int tokenizer_normalise(const struct tokenizer *t, const char *text, size_t bytes, bool glued,
+			char **out, size_t *out_bytes)
+{
+	size_t prepended = t->prepend && !glued;
+	char *normal = NULL;
+
+	*out = NULL;
+	*out_bytes = bytes;
+	if (t->nfc && nfc(text, bytes, &normal, &bytes) != 0)
+		return -ENOMEM;
+	if (normal)
+		*out_bytes = bytes;
+	*out = normal;
+	if (!t->metaspace)
+		return 0;
+	*out = malloc(*out_bytes + 1);
+	if (*out) {
+		(*out)[0] = ' ';
+		*out_bytes = prepended +
+			     metaspace_unmap(normal ? normal : text, *out_bytes, *out + prepended);
+	}
+	free(normal);
+	return *out ? 0 : -ENOMEM;
+}
+
 static int normalise(struct encoding *e, const char *text, size_t bytes)
 {
-	char *changed = NULL;
+	char *changed;
 	size_t changed_bytes;
 
-	if (e->t->nfc && nfc(text, bytes, &changed, &changed_bytes) != 0)
+	e->outside = touches(e, text, bytes);
+	if (tokenizer_normalise(e->t, text, bytes, e->glued, &changed, &changed_bytes) != 0)
 		return no_memory(e->why);
 	int rc = changed ? encode_normalised(e, changed, changed_bytes)
 			 : encode_normalised(e, text, bytes);
@@ -147,8 +223,14 @@ static int encode_bytes(struct encoding *e, const char *text, size_t bytes)
 			rc = cut(e, &e->t->raw, text + at, valid, normalise);
 		at += valid;
 		if (rc == 0 && at < bytes) {
+			unsigned char byte = (unsigned char)text[at];
+			if (e->t->bpe.byte_id[byte] < 0)
+				return fail(e->why, EILSEQ,
+					    "the text has a byte 0x%02X, which is no UTF-8 and for "
+					    "which the vocabulary has no token",
+					    byte);
 			rc = emit_piece(e, text + at, 1);
-			e->glued = true;
+			e->glued = e->begun = true;
 			at++;
 		}
 	}
@@ -163,11 +245,15 @@ static int push_all(struct encoding *e, const struct bpe_ids *ids)
 	return 0;
 }
 
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, unsigned flags,
-		     int32_t **ids, size_t *n, char *why)
+/* e: t, why, and what is to be recognised. */
+static int encode(struct encoding *e, const char *text, size_t bytes, unsigned flags, int32_t **ids,
+		  size_t *n)
 {
-	struct encoding e = { .t = t, .plain = flags & TOKENIZER_PLAIN, .why = why };
+	const struct tokenizer *t = e->t;
+	char *why = e->why;
 	int rc = 0;
+
+	e->text = text;
 
 	*ids = NULL;
 	*n = 0;
@@ -175,26 +261,43 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, 
 		return fail(why, EFBIG,
 			    "the text has %zu bytes, more than the %u that can be encoded", bytes,
 			    TOKENIZER_TEXT_MAX);
-	e.split = pretokenizer_start(t->split);
-	e.ids.id = malloc(sizeof(e.ids.id[0]));
-	e.ids.room = 1;
-	if (!e.split || !e.ids.id)
+	e->split = pretokenizer_start(t->split);
+	e->ids.id = malloc(sizeof(e->ids.id[0]));
+	e->ids.room = 1;
+	if (!e->split || !e->ids.id)
 		rc = no_memory(why);
 	if (rc == 0 && (flags & TOKENIZER_ADD_SPECIAL))
-		rc = push_all(&e, &t->before);
+		rc = push_all(e, &t->before);
 	if (rc == 0)
-		rc = encode_bytes(&e, text, bytes);
+		rc = encode_bytes(e, text, bytes);
 	if (rc == 0 && (flags & TOKENIZER_ADD_SPECIAL))
-		rc = push_all(&e, &t->after);
-	pretokenizer_end(e.split);
-	bpe_scratch_free(&e.scratch);
+		rc = push_all(e, &t->after);
+	pretokenizer_end(e->split);
+	bpe_scratch_free(&e->scratch);
 	if (rc != 0) {
-		free(e.ids.id);
+		free(e->ids.id);
 		return rc;
 	}
-	*ids = e.ids.id;
-	*n = e.ids.n;
+	*ids = e->ids.id;
+	*n = e->ids.n;
 	return 0;
+}
+
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, unsigned flags,
+		     int32_t **ids, size_t *n, char *why)
+{
+	struct encoding e = { .t = t, .plain = flags & TOKENIZER_PLAIN, .why = why };
+
+	return encode(&e, text, bytes, flags, ids, n);
+}
+
+int tokenizer_encode_spans(const struct tokenizer *t, const char *text, size_t bytes,
+			   const struct tokenizer_span *span, size_t spans, int32_t **ids,
+			   size_t *n, char *why)
+{
+	struct encoding e = { .t = t, .span = span, .spans = spans, .why = why };
+
+	return encode(&e, text, bytes, 0, ids, n);
 }
 
 void tokenizer_free(struct tokenizer *t)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Text to token ids and back: the byte-level BPE tokenizers of GLM, Qwen, Llama-3, DeepSeek-V3,
- * gpt-oss and GPT-2, read from the tokenizer.json of a Hugging Face checkpoint.
+ * Text to token ids and back: the byte-level BPE tokenizers of GLM, Qwen, Llama-3, DeepSeek,
+ * gpt-oss, OLMoE and GPT-2, and the SentencePiece-style ones of Mixtral and Llama-2, read from the
+ * tokenizer.json of a Hugging Face checkpoint.
  *
  * What encode does, piece by piece (the ids are those of the Hugging Face tokenizers library with
  * add_special_tokens=False):
  *
  *	bytes that are no UTF-8 are set aside                            utf8.h
  *	added tokens are cut out of the text                             added_tokens.h
- *	the rest is normalised (Qwen: NFC)                               nfc.h
+ *	the rest is normalised (Qwen: NFC; Mixtral: a space in front)    nfc.h, metaspace.h
  *	split by the regular expressions of the file      pretokenize.h, regex_dialect.h
  *	and merged, pair by pair, into tokens                            bpe.h
  *
@@ -48,12 +49,25 @@ enum {
 
 /* Any bytes are fine as text: those that are no valid UTF-8 become one token each. The concatenated
  * pieces of the ids are the bytes of the text again (for files with NFC: of its valid parts in NFC;
- * for files with add_prefix_space: with the spaces that this adds).
+ * for files with add_prefix_space, Prepend or Metaspace: with the spaces that this adds, and for
+ * the last two with a space for U+2581).
  * *ids: n of them, to be freed with free(), not NULL even if n is 0. 0 or negative errno and why:
  * -EFBIG above TOKENIZER_TEXT_MAX, -ENOMEM, -ELOOP if a regular expression of the file took too
- * many steps. */
+ * many steps, -EILSEQ for a byte that is no UTF-8 if the vocabulary has no token for it (those of
+ * DeepSeek-V2 lack 13 bytes). */
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, unsigned flags,
 		     int32_t **ids, size_t *n, char *why);
+
+/* Bytes from..to of a text. */
+struct tokenizer_span {
+	size_t from, to;
+};
+
+/* The same for a text of which parts came from outside: TOKENIZER_PLAIN holds for special tokens that
+ * touch one of the spans, which are in ascending order and not empty. */
+int tokenizer_encode_spans(const struct tokenizer *t, const char *text, size_t bytes,
+			   const struct tokenizer_span *span, size_t spans, int32_t **ids,
+			   size_t *n, char *why);
 
 /* The raw bytes that a token stands for; of an added token its literal text. They need not be whole
  * UTF-8 characters, and may contain any byte. Owned by t. NULL for undefined ids. */

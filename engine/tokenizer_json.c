@@ -13,8 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/nfc.h"
+#include "engine/metaspace.h"
 #include "engine/tokenizer_json.h"
+#include "engine/utf8.h"
 
 /* The largest known file has 34 MB (262,144 tokens). */
 #define FILE_MAX (256u << 20)
@@ -163,10 +164,10 @@ static int read_added_token(const struct tokenizer_json *l, const json_t *item,
 	a->content = a->key = strdup(json_string_value(content));
 	if (!a->content)
 		return no_memory(l);
-	if (l->t->nfc && a->normalized) {
+	if (a->normalized) {
 		char *key;
 		size_t bytes;
-		if (nfc(a->content, a->bytes, &key, &bytes) != 0)
+		if (tokenizer_normalise(l->t, a->content, a->bytes, false, &key, &bytes) != 0)
 			return no_memory(l);
 		if (key) {
 			a->key = key;
@@ -225,15 +226,52 @@ static int read_added(struct tokenizer_json *l, const json_t *added, const json_
 
 /* ---- vocabulary and merges ---- */
 
+/* The bytes that text has for a token of the vocabulary. False if no text becomes the token: then
+ * out holds nothing of use. */
+static bool unmap(const struct tokenizer_json *l, const char *token, size_t bytes, char *out,
+		  size_t *out_bytes)
+{
+	const struct tokenizer *t = l->t;
+
+	if (!t->bpe.by_char)
+		return bpe_unmap(token, bytes, out, out_bytes);
+	/* Where U+2581 stands for spaces, a normal form has no U+0020 that a token could match. */
+	if (metaspace_byte(token, bytes) >= 0 || (t->metaspace && memchr(token, ' ', bytes)))
+		return false;
+	if (t->metaspace) {
+		*out_bytes = metaspace_unmap(token, bytes, out);
+	} else {
+		memcpy(out, token, bytes);
+		*out_bytes = bytes;
+	}
+	return true;
+}
+
+/* A token "<0x41>". */
+static int read_byte_token(struct tokenizer_json *l, const char *token, int byte, int id)
+{
+	char raw = (char)byte;
+
+	if (bpe_define(&l->t->bpe, id, &raw, 1) != 0)
+		return no_memory(l);
+	if (bpe_fall_back(&l->t->bpe, byte, id) != 0)
+		return tokenizer_refuse(l, "the token \"%.80s\" is there twice", token);
+	return 0;
+}
+
 /* Special tokens are defined but not reachable: no text may become one by merging. Strings outside
  * of the alphabet stand for themselves and are reached by no merge either. */
 static int read_token(struct tokenizer_json *l, const char *token, int id, char *scratch)
 {
 	struct bpe *b = &l->t->bpe;
 	size_t bytes = strlen(token), raw_bytes;
-	bool mapped = bpe_unmap(token, bytes, scratch, &raw_bytes);
+	bool mapped = unmap(l, token, bytes, scratch, &raw_bytes);
 	bool known = tokenizer_has(l->t, id);
+	int byte = b->by_char ? metaspace_byte(token, bytes) : -1;
 	int rc = 0;
+
+	if (byte >= 0 && !known)
+		return read_byte_token(l, token, byte, id);
 
 	if (known) {
 		struct bpe_piece p = b->piece[id];
@@ -257,6 +295,8 @@ static int read_token(struct tokenizer_json *l, const char *token, int id, char 
 	return 0;
 }
 
+/* All bytes must have tokens; of byte-level vocabularies those that occur in UTF-8 suffice
+ * (DeepSeek-V2 lacks the others). */
 static int read_vocab(struct tokenizer_json *l, json_t *vocab, char *scratch)
 {
 	const char *token;
@@ -269,12 +309,13 @@ static int read_vocab(struct tokenizer_json *l, json_t *vocab, char *scratch)
 			return rc;
 	}
 	for (int byte = 0; byte < 256; byte++)
-		if (l->t->bpe.byte_id[byte] < 0)
-			return tokenizer_refuse(
-				l,
-				"the vocabulary has no token for the byte 0x%02X: only "
-				"byte-level tokenizers are supported",
-				(unsigned)byte);
+		if (l->t->bpe.byte_id[byte] < 0 && (l->t->bpe.by_char || utf8_has_byte(byte)))
+			return tokenizer_refuse(l,
+						"the vocabulary has no token for the byte 0x%02X: "
+						"only %s are supported",
+						(unsigned)byte,
+						l->t->bpe.by_char ? "whole sets of byte tokens"
+								  : "byte-level tokenizers");
 	return 0;
 }
 
@@ -317,7 +358,24 @@ static bool all_known(const json_t *vocab, const char *a, size_t a_bytes, const 
 	return known && json_object_get(vocab, scratch);
 }
 
-static int read_merge(struct tokenizer_json *l, const json_t *merge, size_t rank,
+/* The member "ranks" is ours: a rank for each merge where some are equal, as they are between
+ * SentencePiece's pieces of one score (expertfs/gguf_tokenizer.h writes it). */
+static int merge_rank(const struct tokenizer_json *l, const json_t *ranks, size_t number,
+		      uint32_t *rank)
+{
+	const json_t *value = json_array_get(ranks, number);
+	json_int_t given = json_is_integer(value) ? json_integer_value(value) : -1;
+
+	*rank = (uint32_t)number;
+	if (!ranks)
+		return 0;
+	if (given < 0 || given >= INT32_MAX)
+		return tokenizer_refuse(l, "merge number %zu has no rank", number);
+	*rank = (uint32_t)given;
+	return 0;
+}
+
+static int read_merge(struct tokenizer_json *l, const json_t *merge, size_t number, uint32_t rank,
 		      const json_t *vocab, char *scratch)
 {
 	struct bpe *bpe = &l->t->bpe;
@@ -326,17 +384,20 @@ static int read_merge(struct tokenizer_json *l, const json_t *merge, size_t rank
 	int left = -1, right = -1, into = -1;
 
 	if (!merge_parts(merge, &a, &a_bytes, &b, &b_bytes))
-		return tokenizer_refuse(l, "merge number %zu is not a pair of tokens", rank);
-	if (bpe_unmap(a, a_bytes, scratch, &left_bytes) &&
-	    bpe_unmap(b, b_bytes, scratch + left_bytes, &right_bytes)) {
+		return tokenizer_refuse(l, "merge number %zu is not a pair of tokens", number);
+	if (unmap(l, a, a_bytes, scratch, &left_bytes) &&
+	    unmap(l, b, b_bytes, scratch + left_bytes, &right_bytes)) {
 		left = bpe_find(bpe, scratch, left_bytes);
 		right = bpe_find(bpe, scratch + left_bytes, right_bytes);
 		into = bpe_find(bpe, scratch, left_bytes + right_bytes);
 	}
 	if (left >= 0 && right >= 0 && into >= 0) {
-		bpe_add_merge(bpe, left, right, into, (uint32_t)rank);
+		bpe_add_merge(bpe, left, right, into, rank);
 		return 0;
 	}
+	/* With by_char, merging may start with byte tokens, which no known model merges. */
+	if (bpe->by_char && (metaspace_byte(a, a_bytes) >= 0 || metaspace_byte(b, b_bytes) >= 0))
+		return tokenizer_refuse(l, "merge number %zu is one of byte tokens", number);
 	/* A token that no text can become has no part in merging. */
 	if (all_known(vocab, a, a_bytes, b, b_bytes, scratch))
 		return 0;
@@ -344,7 +405,7 @@ static int read_merge(struct tokenizer_json *l, const json_t *merge, size_t rank
 		l,
 		"merge number %zu, \"%.80s\" and \"%.80s\", needs a token that is not "
 		"in the vocabulary",
-		rank, a, b);
+		number, a, b);
 }
 
 static size_t longest_string(json_t *vocab, const json_t *merges)
@@ -371,21 +432,21 @@ static size_t longest_string(json_t *vocab, const json_t *merges)
 
 /* ---- the model ---- */
 
-/* What changes the algorithm in ways that byte-level models do not use. */
-static int check_options(const struct tokenizer_json *l, const json_t *model)
+/* What changes the algorithm: byte_fallback makes it one of characters; the rest no model uses. */
+static int check_options(struct tokenizer_json *l, const json_t *model)
 {
-	static const char *const flags[] = { "fuse_unk", "byte_fallback" };
 	static const char *const affixes[] = { "continuing_subword_prefix", "end_of_word_suffix" };
 	const json_t *dropout = json_object_get(model, "dropout");
-	bool set;
+	bool fuse_unk;
+	int rc = tokenizer_flag(l, model, "byte_fallback", false, &l->t->bpe.by_char);
 
-	for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
-		int rc = tokenizer_flag(l, model, flags[i], false, &set);
-		if (rc != 0)
-			return rc;
-		if (set)
-			return tokenizer_refuse(l, "a model with %s is not supported", flags[i]);
-	}
+	if (rc == 0)
+		rc = tokenizer_flag(l, model, "fuse_unk", false, &fuse_unk);
+	if (rc != 0)
+		return rc;
+	/* With all byte tokens there, nothing is ever unknown. */
+	if (fuse_unk && !l->t->bpe.by_char)
+		return tokenizer_refuse(l, "a model with fuse_unk is not supported");
 	for (size_t i = 0; i < sizeof(affixes) / sizeof(affixes[0]); i++) {
 		const json_t *value = json_object_get(model, affixes[i]);
 		if (value && !json_is_null(value) &&
@@ -397,7 +458,7 @@ static int check_options(const struct tokenizer_json *l, const json_t *model)
 	return 0;
 }
 
-static int check_model(const struct tokenizer_json *l, const json_t *model)
+static int check_model(struct tokenizer_json *l, const json_t *model)
 {
 	const char *type = tokenizer_step(model);
 
@@ -418,7 +479,9 @@ static int read_model(struct tokenizer_json *l, const json_t *model, const json_
 {
 	json_t *vocab = json_object_get(model, "vocab");
 	const json_t *merges = json_object_get(model, "merges");
+	const json_t *ranks = json_object_get(model, "ranks");
 	size_t n = json_array_size(merges);
+	bool by_char = l->t->bpe.by_char;
 	char *scratch;
 	int size, rc = count_ids(l, vocab, added, &size);
 
@@ -429,12 +492,17 @@ static int read_model(struct tokenizer_json *l, const json_t *model, const json_
 		rc = no_memory(l);
 	if (rc == 0)
 		rc = tokenizer_flag(l, model, "ignore_merges", false, &l->t->bpe.ignore_merges);
+	l->t->bpe.by_char = by_char;
 	if (rc == 0)
 		rc = read_added(l, added, vocab);
 	if (rc == 0)
 		rc = read_vocab(l, vocab, scratch);
-	for (size_t i = 0; rc == 0 && i < n; i++)
-		rc = read_merge(l, json_array_get(merges, i), i, vocab, scratch);
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		uint32_t rank;
+		rc = merge_rank(l, ranks, i, &rank);
+		if (rc == 0)
+			rc = read_merge(l, json_array_get(merges, i), i, rank, vocab, scratch);
+	}
 	free(scratch);
 	return rc;
 }
@@ -452,10 +520,10 @@ static int load(struct tokenizer_json *l)
 	if (rc == 0 && added && !json_is_null(added) && !json_is_array(added))
 		rc = tokenizer_refuse(l, "added_tokens is not a list");
 	if (rc == 0)
-		rc = tokenizer_read_normalizer(l);
+		rc = tokenizer_read_pipeline(l);
 	if (rc == 0)
 		rc = read_model(l, model, added);
-	return rc == 0 ? tokenizer_read_pipeline(l) : rc;
+	return rc == 0 ? tokenizer_read_post_processor(l) : rc;
 }
 
 int tokenizer_load(const char *path, struct tokenizer **out, char *why)

@@ -29,9 +29,10 @@ int tokenizer_flag(const struct tokenizer_json *l, const json_t *object, const c
 /* The member "type" of a pipeline's element, "" if there is none. */
 const char *tokenizer_step(const json_t *object);
 
-/* normalizer: sets t->nfc. Needed before the added tokens are made ready. */
-int tokenizer_read_normalizer(struct tokenizer_json *l);
-/* pre_tokenizer, post_processor, decoder. Needs the ids of t. */
+/* normalizer, pre_tokenizer, decoder: what is done to text before the merging. Needs
+ * t->bpe.by_char; needed before the vocabulary and the added tokens are read. */
 int tokenizer_read_pipeline(struct tokenizer_json *l);
+/* post_processor. Needs the ids of t. */
+int tokenizer_read_post_processor(struct tokenizer_json *l);
 
 #endif

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "engine/metaspace.h"
 #include "engine/tokenizer_json.h"
 
 const char *tokenizer_step(const json_t *object)
@@ -35,29 +36,50 @@ static int members(const struct tokenizer_json *l, const json_t *sequence, const
 
 /* ---- normalizer ---- */
 
+static bool says(const json_t *object, const char *name, const char *text)
+{
+	const char *value = json_string_value(json_object_get(object, name));
+
+	return value && strcmp(value, text) == 0;
+}
+
+/* Puts `to` where there is `from`. */
+static bool replaces(const json_t *step, const char *from, const char *to)
+{
+	return is(step, "Replace") && says(json_object_get(step, "pattern"), "String", from) &&
+	       says(step, "content", to);
+}
+
 static int read_normalizer(struct tokenizer_json *l, const json_t *normalizer)
 {
+	struct tokenizer *t = l->t;
 	const json_t *list;
 	int rc;
 
 	if (absent(normalizer))
 		return 0;
-	if (is(normalizer, "NFC")) {
-		l->t->nfc = true;
+	if (is(normalizer, "NFC") && !t->prepend && !t->metaspace) {
+		t->nfc = true;
+		return 0;
+	}
+	/* Those of SentencePiece-style models. */
+	if (t->bpe.by_char && is(normalizer, "Prepend") && says(normalizer, "prepend", METASPACE) &&
+	    !t->metaspace && !t->prepend) {
+		t->prepend = true;
+		return 0;
+	}
+	if (t->bpe.by_char && replaces(normalizer, " ", METASPACE)) {
+		t->metaspace = true;
 		return 0;
 	}
 	if (!is(normalizer, "Sequence"))
-		return tokenizer_refuse(l, "the normalizer \"%.40s\" is not supported",
-					tokenizer_step(normalizer));
+		return tokenizer_refuse(l, "the normalizer \"%.40s\" is not supported%s",
+					tokenizer_step(normalizer),
+					t->prepend || t->metaspace ? " in this place" : "");
 	rc = members(l, normalizer, "normalizers", &list);
 	for (size_t i = 0; rc == 0 && i < json_array_size(list); i++)
 		rc = read_normalizer(l, json_array_get(list, i));
 	return rc;
-}
-
-int tokenizer_read_normalizer(struct tokenizer_json *l)
-{
-	return read_normalizer(l, json_object_get(l->root, "normalizer"));
 }
 
 /* ---- pre_tokenizer ---- */
@@ -100,15 +122,16 @@ static int read_digits(struct tokenizer_json *l, const json_t *digits)
 
 static int read_byte_level(struct tokenizer_json *l, const json_t *level, bool first)
 {
-	bool use_regex;
-	int rc = tokenizer_flag(l, level, "add_prefix_space", true, &l->t->prefix_space);
+	bool use_regex, prefix_space;
+	int rc = tokenizer_flag(l, level, "add_prefix_space", true, &prefix_space);
 
 	if (rc == 0)
 		rc = tokenizer_flag(l, level, "use_regex", true, &use_regex);
 	if (rc != 0)
 		return rc;
+	l->t->prefix_space = prefix_space ? PREFIX_ALL : PREFIX_NONE;
 	/* It would be added to each piece that the steps before have made. */
-	if (l->t->prefix_space && !first)
+	if (prefix_space && !first)
 		return tokenizer_refuse(l, "ByteLevel with add_prefix_space behind another "
 					   "pre_tokenizer is not supported");
 	return use_regex ? add_regex(l, PRETOKENIZE_BYTE_LEVEL, false) : 0;
@@ -140,6 +163,59 @@ static int read_pre_tokenizer(struct tokenizer_json *l, const json_t *step, bool
 				      tokenizer_step(step));
 	*done = is(step, "ByteLevel");
 	*first = false;
+	return rc;
+}
+
+/* The pre_tokenizer of models with byte_fallback: spaces become U+2581, a piece may get one in
+ * front, and the text may be split where they are. Files before version 0.14 of the library have
+ * add_prefix_space instead of prepend_scheme, and always split. */
+static int read_metaspace(struct tokenizer_json *l, const json_t *step)
+{
+	const char *scheme = json_string_value(json_object_get(step, "prepend_scheme"));
+	struct tokenizer *t = l->t;
+	bool prefix, split;
+	int rc;
+
+	if (!is(step, "Metaspace") || t->metaspace || !says(step, "replacement", METASPACE))
+		return tokenizer_refuse(
+			l,
+			"the pre_tokenizer \"%.40s\" is not supported in a model with "
+			"byte_fallback",
+			tokenizer_step(step));
+	rc = tokenizer_flag(l, step, "add_prefix_space", true, &prefix);
+	if (rc == 0)
+		rc = tokenizer_flag(l, step, "split", true, &split);
+	if (rc != 0)
+		return rc;
+	t->metaspace = true;
+	t->prefix_space = prefix ? PREFIX_ALL : PREFIX_NONE;
+	if (scheme && strcmp(scheme, "first") == 0)
+		t->prefix_space = PREFIX_FIRST;
+	else if (scheme && strcmp(scheme, "never") == 0)
+		t->prefix_space = PREFIX_NONE;
+	else if (scheme && strcmp(scheme, "always") != 0)
+		return tokenizer_refuse(l, "the prepend_scheme \"%.40s\" is not supported", scheme);
+	return split ? add_regex(l, " [^ ]*", false) : 0;
+}
+
+/* ---- decoder ---- */
+
+/* What is done there to the pieces is done here while loading, except that nothing strips the
+ * space in front of a text. */
+static int read_char_decoder(struct tokenizer_json *l, const json_t *decoder)
+{
+	const json_t *list;
+	int rc;
+
+	if (absent(decoder) || is(decoder, "ByteFallback") || is(decoder, "Fuse") ||
+	    is(decoder, "Strip") || is(decoder, "Metaspace") || replaces(decoder, METASPACE, " "))
+		return 0;
+	if (!is(decoder, "Sequence"))
+		return tokenizer_refuse(l, "the decoder \"%.40s\" is not supported",
+					tokenizer_step(decoder));
+	rc = members(l, decoder, "decoders", &list);
+	for (size_t i = 0; rc == 0 && i < json_array_size(list); i++)
+		rc = read_char_decoder(l, json_array_get(list, i));
 	return rc;
 }
 
@@ -213,19 +289,26 @@ static int read_post_processor(struct tokenizer_json *l, const json_t *step, boo
 	return rc;
 }
 
-int tokenizer_read_pipeline(struct tokenizer_json *l)
+int tokenizer_read_post_processor(struct tokenizer_json *l)
+{
+	bool template = false;
+
+	return read_post_processor(l, json_object_get(l->root, "post_processor"), &template);
+}
+
+/* ---- together ---- */
+
+/* Byte-level models: splits, the last step is ByteLevel. */
+static int read_byte_level_steps(struct tokenizer_json *l)
 {
 	const json_t *pre = json_object_get(l->root, "pre_tokenizer");
 	const json_t *decoder = json_object_get(l->root, "decoder");
-	bool first = true, done = false, template = false;
+	bool first = true, done = false;
 	int rc;
 
 	if (absent(pre))
 		return tokenizer_refuse(
 			l, "there is no pre_tokenizer: only byte-level tokenizers are supported");
-	l->t->split = pretokenizer_new();
-	if (!l->t->split)
-		return fail(l->why, ENOMEM, "%s: out of memory", l->path);
 	rc = read_pre_tokenizer(l, pre, &first, &done);
 	if (rc == 0 && !done)
 		rc = tokenizer_refuse(l, "the pre_tokenizer has no ByteLevel: only byte-level "
@@ -233,7 +316,30 @@ int tokenizer_read_pipeline(struct tokenizer_json *l)
 	if (rc == 0 && !absent(decoder) && !is(decoder, "ByteLevel"))
 		rc = tokenizer_refuse(l, "the decoder \"%.40s\" is not supported",
 				      tokenizer_step(decoder));
-	if (rc == 0)
-		rc = read_post_processor(l, json_object_get(l->root, "post_processor"), &template);
 	return rc;
+}
+
+/* Models with byte_fallback. */
+static int read_char_steps(struct tokenizer_json *l)
+{
+	const json_t *pre = json_object_get(l->root, "pre_tokenizer");
+	int rc = 0;
+
+	if (l->t->prepend && !l->t->metaspace)
+		return tokenizer_refuse(l, "the normalizer has Prepend without Replace");
+	if (!absent(pre))
+		rc = read_metaspace(l, pre);
+	return rc == 0 ? read_char_decoder(l, json_object_get(l->root, "decoder")) : rc;
+}
+
+int tokenizer_read_pipeline(struct tokenizer_json *l)
+{
+	int rc = read_normalizer(l, json_object_get(l->root, "normalizer"));
+
+	l->t->split = pretokenizer_new();
+	if (!l->t->split)
+		return fail(l->why, ENOMEM, "%s: out of memory", l->path);
+	if (rc != 0)
+		return rc;
+	return l->t->bpe.by_char ? read_char_steps(l) : read_byte_level_steps(l);
 }

@@ -58,6 +58,11 @@ unsigned utf8_put(uint32_t cp, char *s)
 	return length;
 }
 
+bool utf8_has_byte(int byte)
+{
+	return byte < 0xF5 && byte != 0xC0 && byte != 0xC1;
+}
+
 bool utf8_is_space(uint32_t cp)
 {
 	switch (cp) {

@@ -25,6 +25,9 @@ enum utf8 utf8_next(const char *s, size_t n, uint32_t *cp, unsigned *bytes);
  */
 unsigned utf8_put(uint32_t cp, char *s);
 
+/* Whether valid UTF-8 can contain the byte: not 0xC0, 0xC1, 0xF5 and above. */
+bool utf8_has_byte(int byte);
+
 /* The property White_Space of Unicode. */
 bool utf8_is_space(uint32_t cp);
 /* What \w means to the tokenizers library: letters, marks, numbers, connecting punctuation,

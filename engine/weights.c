@@ -59,6 +59,20 @@ static void bind_ffn(struct binder *b, const char *prefix, int hidden, int width
 	matrix(b, name, hidden, width, &f->down);
 }
 
+static void bind_kv_b(struct binder *b, const struct model_config *c, struct attention_weights *a)
+{
+	char buf[128];
+
+	if (!modelfile_tensor(b->dense->file,
+			      full_name(b, "self_attn.k_b_proj.weight", buf, sizeof(buf)))) {
+		matrix(b, "self_attn.kv_b_proj.weight", c->heads * (c->nope + c->v_dim), c->kv_lora,
+		       &a->kv_b);
+		return;
+	}
+	matrix(b, "self_attn.k_b_proj.weight", c->heads * c->kv_lora, c->nope, &a->k_b);
+	matrix(b, "self_attn.v_b_proj.weight", c->heads * c->v_dim, c->kv_lora, &a->v_b);
+}
+
 static void bind_latent(struct binder *b, const struct model_config *c, struct attention_weights *a)
 {
 	int queries = c->heads * (c->nope + c->rope);
@@ -72,8 +86,7 @@ static void bind_latent(struct binder *b, const struct model_config *c, struct a
 	}
 	matrix(b, "self_attn.kv_a_proj_with_mqa.weight", c->kv_lora + c->rope, c->hidden, &a->kv_a);
 	vector(b, "self_attn.kv_a_layernorm.weight", c->kv_lora, &a->kv_norm);
-	matrix(b, "self_attn.kv_b_proj.weight", c->heads * (c->nope + c->v_dim), c->kv_lora,
-	       &a->kv_b);
+	bind_kv_b(b, c, a);
 	if (c->qkv_bias && c->q_lora)
 		vector(b, "self_attn.q_a_proj.bias", c->q_lora, &a->q_a_bias);
 	if (c->qkv_bias)
@@ -226,10 +239,11 @@ void weights_free(struct weights *w)
 
 int weights_max_cols(const struct model_config *c)
 {
-	const int cols[] = { c->hidden,       c->q_lora,
-			     c->kv_lora,      c->heads * c->v_dim,
-			     c->dense_width,  c->expert_width,
-			     c->shared_width, c->extra_layers ? 2 * c->hidden : 0 };
+	const int cols[] = {
+		c->hidden,           c->q_lora,       c->kv_lora,
+		c->heads * c->v_dim, c->nope,         c->dense_width,
+		c->expert_width,     c->shared_width, c->extra_layers ? 2 * c->hidden : 0
+	};
 	int max = 0;
 
 	for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)

@@ -15,7 +15,11 @@ struct ffn_weights {
 
 struct attention_weights {
 	/* MLA; q alone instead of q_a and q_b where there is no low-rank step. */
-	struct wmat q_a, q_b, kv_a, kv_b;
+	struct wmat q_a, q_b, kv_a;
+	/* Keys and values out of the latent vector: kv_b, of each head the rows of keys and then those
+	 * of values; or (GGUF files, kv_b.rows 0) in two, k_b transposed head by head: rows
+	 * [heads][kv_lora] of nope columns, and v_b, rows [heads][v_dim]. */
+	struct wmat kv_b, k_b, v_b;
 	const float *kv_norm, *q_a_bias, *kv_a_bias;
 	/* GQA */
 	struct wmat q, k, v;

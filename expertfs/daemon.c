@@ -114,10 +114,10 @@ static int open_drives(struct fs *fs, enum drive_io io, enum verify verify, char
 
 static int open_files(struct fs *fs, char *why)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], name[STORE_NAME_ROOM];
 
-	for (int i = 0; i < STORE_FILES; i++) {
-		snprintf(path, sizeof(path), "%s/%s", fs->store->dir, store_file_names[i]);
+	for (uint32_t i = 0; i < fs->store->files; i++) {
+		snprintf(path, sizeof(path), "%s/%s", fs->store->dir, store_file_name(i, name));
 		fs->file[i].fd = open(path, O_RDONLY | O_CLOEXEC);
 		if (fs->file[i].fd < 0)
 			return fail(why, errno, "%s: %s", path, strerror(errno));
@@ -162,14 +162,15 @@ static int choose_mode(struct fs *fs, enum serve_mode mode, char *why)
 	if (err && mode == MODE_AUTO)
 		log_line(LOG_WARNING,
 			 "no passthrough (needs Linux 6.9 and root): hits are copied, mode direct");
-	for (int i = 0; fs->passthrough && i < STORE_FILES; i++) {
+	for (uint32_t i = 0; fs->passthrough && i < fs->store->files; i++) {
+		char name[STORE_NAME_ROOM];
 		int32_t id = backing_id_open(session_fd(fs->session), fs->file[i].fd);
 		if (id > 0)
 			fs->file[i].backing_id = id;
 		else
 			log_line(LOG_WARNING,
 				 "%s: no passthrough (%s), read through the page cache",
-				 store_file_names[i], strerror(-id));
+				 store_file_name(i, name), strerror(-id));
 	}
 	return 0;
 }
@@ -257,14 +258,14 @@ static void say_started(const struct fs *fs, const struct options *o)
 	budget_text(&fs->budget, fs->store, fs->source, text, sizeof(text));
 	log_line(LOG_INFO, "%s", text);
 	log_line(LOG_INFO, "%s on %s: mode %s, policy %s, %u experts on %u drive%s, %s",
-		 fs->store->dir, o->mountpoint, fs->passthrough ? "passthrough" : "direct",
+		 store_name(fs->store), o->mountpoint, fs->passthrough ? "passthrough" : "direct",
 		 fs->policy, fs->store->experts, drives, drives == 1 ? "" : "s",
 		 fs_uses_uring(fs) ? "io_uring" : "read threads");
 }
 
 static int start_parts(struct fs *fs, const struct options *o, char *why)
 {
-	struct session_options so = { .source = fs->store->dir,
+	struct session_options so = { .source = store_name(fs->store),
 				      .mountpoint = o->mountpoint,
 				      .want_passthrough = o->mode != MODE_DIRECT,
 				      .allow_other = o->allow_other };
@@ -312,7 +313,10 @@ int daemon_start(const struct options *o, struct store *s, int lock, struct fs *
 	struct fs *fs = calloc(1, sizeof(*fs));
 	int err;
 
-	if (!fs) {
+	if (fs)
+		fs->file = calloc(s->files, sizeof(*fs->file));
+	if (!fs || !fs->file) {
+		free(fs);
 		store_close(s);
 		close(lock);
 		return fail(why, ENOMEM, "out of memory");
@@ -320,7 +324,7 @@ int daemon_start(const struct options *o, struct store *s, int lock, struct fs *
 	fs->store = s;
 	fs->store_lock = lock;
 	pthread_mutex_init(&fs->trace_lock, NULL);
-	for (int i = 0; i < STORE_FILES; i++)
+	for (uint32_t i = 0; i < s->files; i++)
 		fs->file[i].fd = -1;
 	fs->started_ns = clock_ns();
 	fs->policy = o->policy;
@@ -376,7 +380,7 @@ void daemon_stop(struct fs *fs)
 	hotdir_stop(fs->hotdir); /* it asks the hot store */
 	usage_stop(fs->usage);
 	hotstore_destroy(fs->hot); /* answers who still waits, so before the connection goes */
-	for (int i = 0; i < STORE_FILES; i++) {
+	for (uint32_t i = 0; i < fs->store->files; i++) {
 		if (fs->file[i].backing_id)
 			backing_id_close(session_fd(fs->session), fs->file[i].backing_id);
 		if (fs->file[i].fd >= 0)
@@ -393,5 +397,6 @@ void daemon_stop(struct fs *fs)
 	pthread_mutex_destroy(&fs->trace_lock);
 	close(fs->store_lock);
 	read_buffers_free(fs->read_buffers);
+	free(fs->file);
 	free(fs);
 }

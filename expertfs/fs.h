@@ -54,7 +54,7 @@ struct fs {
 	int store_lock;        /* storelock.h, STORE_SERVED */
 	struct tracer *tracer; /* NULL: no trace is being recorded; with trace_lock */
 	pthread_mutex_t trace_lock;
-	struct store_file file[STORE_FILES];
+	struct store_file *file; /* store->files */
 	struct budget budget;
 	const char *policy; /* at start */
 	bool passthrough;

@@ -12,6 +12,7 @@
 #include "expertfs/control.h"
 
 #define INO_CONTROL 0x100ull
+#define INO_FILE    0x1000ull
 #define INO_LAYER   0x10000ull
 #define INO_EXPERT  0x100000000ull
 
@@ -23,22 +24,23 @@ struct inode_table {
 	const struct store *store;
 	struct layer *layer; /* ascending */
 	uint32_t layers;
-	struct stat file[STORE_FILES];
+	struct stat *file;  /* store->files */
 	struct stat folder; /* the store's */
 };
 
 static bool stat_files(struct inode_table *t)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], name[STORE_NAME_ROOM];
 
-	for (int i = 0; i < STORE_FILES; i++) {
-		if (snprintf(path, sizeof(path), "%s/%s", t->store->dir, store_file_names[i]) >=
-		    (int)sizeof(path))
+	t->file = calloc(t->store->files, sizeof(*t->file));
+	for (uint32_t i = 0; t->file && i < t->store->files; i++) {
+		if (snprintf(path, sizeof(path), "%s/%s", t->store->dir,
+			     store_file_name(i, name)) >= (int)sizeof(path))
 			return false;
 		if (stat(path, &t->file[i]) != 0)
 			return false;
 	}
-	return stat(t->store->dir, &t->folder) == 0;
+	return t->file && stat(t->store->dir, &t->folder) == 0;
 }
 
 struct inode_table *inode_table_new(const struct store *s)
@@ -67,6 +69,7 @@ void inode_table_free(struct inode_table *t)
 	if (!t)
 		return;
 	free(t->layer);
+	free(t->file);
 	free(t);
 }
 
@@ -90,9 +93,15 @@ bool inode_node(const struct inode_table *t, uint64_t ino, struct node *out)
 {
 	if (ino >= NODE_ROOT && ino <= NODE_CONTROL) {
 		*out = (struct node){ .kind = (enum node_kind)ino };
+		if (ino >= NODE_MODEL && ino <= NODE_DENSE)
+			out->index = (uint32_t)(ino - NODE_MODEL);
 		return true;
 	}
-	if (ino >= INO_CONTROL && ino < INO_LAYER) {
+	if (ino >= INO_FILE && ino < INO_LAYER) {
+		*out = (struct node){ .kind = NODE_FILE, .index = (uint32_t)(ino - INO_FILE) };
+		return out->index >= STORE_FILES && out->index < t->store->files;
+	}
+	if (ino >= INO_CONTROL && ino < INO_FILE) {
 		*out = (struct node){ .kind = NODE_CONTROL_FILE,
 				      .index = (uint32_t)(ino - INO_CONTROL) };
 		return control_file(out->index) != NULL;
@@ -125,21 +134,31 @@ static int64_t parse_number(const char *name)
 	return strcmp(name, again) == 0 ? (int64_t)n : -1;
 }
 
-/* Names in the root, in order of their inodes from NODE_MODEL on; NULL after the last. */
-static const char *root_name(uint64_t i)
+/* Entry i of the root: its inode, and its name if that must be made in buf. NULL after the last. */
+static const char *root_entry(const struct inode_table *t, uint64_t i, uint64_t *ino,
+			      char buf[STORE_NAME_ROOM])
 {
-	static const char *const folders[] = { "experts", ".expertfs", NULL };
+	static const char *const folders[] = { "experts", ".expertfs" };
 
-	return i < STORE_FILES ? store_file_names[i] : folders[i - STORE_FILES];
+	*ino = NODE_MODEL + i;
+	if (i < STORE_FILES)
+		return store_file_names[i];
+	if (i < STORE_FILES + 2)
+		return folders[i - STORE_FILES];
+	i -= 2;
+	*ino = INO_FILE + i;
+	return i < t->store->files ? store_file_name((uint32_t)i, buf) : NULL;
 }
 
-static uint64_t lookup_root(const char *name)
+static uint64_t lookup_root(const struct inode_table *t, const char *name)
 {
+	char buf[STORE_NAME_ROOM];
 	const char *here;
+	uint64_t ino;
 
-	for (uint64_t i = 0; (here = root_name(i)) != NULL; i++)
+	for (uint64_t i = 0; (here = root_entry(t, i, &ino, buf)) != NULL; i++)
 		if (strcmp(name, here) == 0)
-			return NODE_MODEL + i;
+			return ino;
 	return 0;
 }
 
@@ -160,7 +179,7 @@ uint64_t inode_lookup(const struct inode_table *t, const struct node *dir, const
 
 	switch (dir->kind) {
 	case NODE_ROOT:
-		return lookup_root(name);
+		return lookup_root(t, name);
 	case NODE_CONTROL:
 		return lookup_control(name);
 	case NODE_EXPERTS:
@@ -178,6 +197,9 @@ uint64_t inode_lookup(const struct inode_table *t, const struct node *dir, const
 bool inode_entry(const struct inode_table *t, uint64_t dir_ino, const struct node *dir, uint64_t i,
 		 char *name, uint64_t *ino)
 {
+	char buf[STORE_NAME_ROOM];
+	const char *here;
+
 	if (i < 2) {
 		bool below = dir->kind == NODE_LAYER;
 		snprintf(name, NAME_ROOM, "%s", i ? ".." : ".");
@@ -187,11 +209,10 @@ bool inode_entry(const struct inode_table *t, uint64_t dir_ino, const struct nod
 	i -= 2;
 	switch (dir->kind) {
 	case NODE_ROOT:
-		if (i > NODE_CONTROL - NODE_MODEL)
-			return false;
-		snprintf(name, NAME_ROOM, "%s", root_name(i));
-		*ino = NODE_MODEL + i;
-		return true;
+		here = root_entry(t, i, ino, buf);
+		if (here)
+			snprintf(name, NAME_ROOM, "%s", here);
+		return here != NULL;
 	case NODE_CONTROL:
 		if (!control_file((uint32_t)i))
 			return false;
@@ -236,7 +257,7 @@ void inode_attr(const struct inode_table *t, uint64_t ino, const struct node *n,
 	} else if (n->kind == NODE_CONTROL_FILE) {
 		st->st_mode = S_IFREG | control_file(n->index)->mode;
 	} else {
-		bytes = (uint64_t)t->file[n->kind - NODE_MODEL].st_size;
+		bytes = (uint64_t)t->file[n->index].st_size;
 	}
 	st->st_size = (off_t)bytes;
 	st->st_blocks = (blkcnt_t)((bytes + 511) / 512);

@@ -8,6 +8,7 @@
  *	1  /             2  model.json    3  tokenizer.json   4  dense.bin
  *	5  experts/      6  .expertfs/
  *	0x100 + i             .expertfs/: the file number i of control.h
+ *	0x1000 + i            file i of the store, from STORE_FILES on
  *	0x10000 + layer       experts/LLL/
  *	0x100000000 + index   experts/LLL/EEE, index into store->expert
  */
@@ -29,13 +30,14 @@ enum node_kind {
 	NODE_CONTROL,
 	NODE_CONTROL_FILE,
 	NODE_LAYER,
-	NODE_EXPERT
+	NODE_EXPERT,
+	NODE_FILE
 };
 
 struct node {
 	enum node_kind kind;
 	uint32_t index; /* NODE_EXPERT: into store->expert; NODE_LAYER: of its first expert there;
-			   NODE_CONTROL_FILE: of control_file() */
+			   NODE_CONTROL_FILE: of control_file(); a file of the store: which */
 	uint32_t count; /* NODE_LAYER: experts in it */
 };
 

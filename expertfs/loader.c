@@ -33,6 +33,36 @@ static int check_whole(struct job *j, const struct copy *c, const char *data, ch
 	return 0;
 }
 
+/* Bytes from..to of an expert, which lie in extent x, on their way into buf, with the rest of their
+ * blocks. buf is the place of byte `start`, the first of a block. */
+static void add_blocks(struct read_batch *b, const struct job *j, const struct extent *x,
+		       uint64_t from, uint64_t to, char *buf, uint64_t start)
+{
+	uint64_t head = from % SHARD_ALIGN;
+
+	read_batch_add(b, copy_drive(j->l, x), x->offset + (from - x->expert_offset) - head,
+		       shard_round_up(head + (to - from)), buf + (from - head - start));
+}
+
+/* buf holds the blocks from byte `start` to byte `end` of an expert, and more up to the end of the
+ * last one: whatever no extent covers becomes zero. */
+static void clear_gaps(const struct copy *c, char *buf, uint64_t start, uint64_t end)
+{
+	uint64_t at = start;
+
+	for (uint32_t i = 0; i < c->n && at < end; i++) {
+		const struct extent *x = &c->x[i];
+		uint64_t next = x->expert_offset < end ? x->expert_offset : end;
+		if (next > at)
+			memset(buf + (at - start), 0, next - at);
+		if (x->expert_offset + x->length > at)
+			at = x->expert_offset + x->length;
+	}
+	end = shard_round_up(end);
+	if (at < end)
+		memset(buf + (at - start), 0, end - at);
+}
+
 /* Reads a copy into memory, all of it at once. */
 static int read_whole(struct job *j, const struct copy *c, void *arg, char *why)
 {
@@ -45,12 +75,12 @@ static int read_whole(struct job *j, const struct copy *c, void *arg, char *why)
 	if (!b)
 		return job_fault(j, NULL, -ENOMEM, NULL, why);
 	for (uint32_t i = 0; i < c->n; i++)
-		read_batch_add(b, copy_drive(j->l, &c->x[i]), c->x[i].offset,
-			       shard_round_up(c->x[i].length), w->dst + c->x[i].expert_offset);
+		add_blocks(b, j, &c->x[i], c->x[i].expert_offset,
+			   c->x[i].expert_offset + c->x[i].length, w->dst, 0);
 	err = read_batch_wait(b, &fault);
 	if (err)
 		return job_fault(j, NULL, err, &fault, why);
-	memset(w->dst + bytes, 0, shard_round_up(bytes) - bytes);
+	clear_gaps(c, w->dst, 0, bytes);
 	return copy_must_prove(j->l, c) ? check_whole(j, c, w->dst, why) : 0;
 }
 
@@ -170,12 +200,13 @@ static int read_range(struct job *j, const struct copy *c, void *arg, char *why)
 		uint64_t to = x->expert_offset + x->length;
 		to = to < r->end ? to : r->end;
 		if (from < to)
-			read_batch_add(b, copy_drive(j->l, x),
-				       x->offset + (from - x->expert_offset),
-				       shard_round_up(to - from), r->buf + (from - r->start));
+			add_blocks(b, j, x, from, to, r->buf, r->start);
 	}
 	err = read_batch_wait(b, &fault);
-	return err ? job_fault(j, NULL, err, &fault, why) : 0;
+	if (err)
+		return job_fault(j, NULL, err, &fault, why);
+	clear_gaps(c, r->buf, r->start, r->end);
+	return 0;
 }
 
 /* The same of a copy that nobody has proved yet. */

@@ -15,6 +15,8 @@
 
 #include "expertfs/daemon.h"
 #include "expertfs/fail.h"
+#include "expertfs/gguf.h"
+#include "expertfs/gguf_store.h"
 #include "expertfs/log.h"
 #include "expertfs/notify.h"
 #include "expertfs/rebuild.h"
@@ -97,7 +99,8 @@ int main(int argc, char **argv)
 		log_line(LOG_ERR, "%s", why);
 		return 2;
 	}
-	err = store_open_or_rebuild(o.store, &store, &lock, why);
+	err = gguf_is(o.store) ? gguf_store_open(o.store, o.state, &store, &lock, why)
+			       : store_open_or_rebuild(o.store, &store, &lock, why);
 	if (!err && store->lost && !o.degraded) {
 		err = -ENOENT; /* why says which shard is not there */
 		store_close(store);

@@ -224,7 +224,7 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	} else if (n.kind == NODE_EXPERT) {
 		hotstore_open(fs->hot, n.index, req);
 	} else {
-		int32_t id = fs->file[n.kind - NODE_MODEL].backing_id;
+		int32_t id = fs->file[n.index].backing_id;
 		uint32_t how = id ? ABI_FOPEN_PASSTHROUGH : ABI_FOPEN_KEEP_CACHE;
 		reply_open(req, 0, how | ABI_FOPEN_NOFLUSH, id);
 	}
@@ -308,7 +308,7 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		read_expert(&fs->loader, n.index, handle_copy(fi->fh), (uint64_t)off, size,
 			    reply_read, req);
 	} else {
-		read_file(req, fs->file[n.kind - NODE_MODEL].fd, size, off);
+		read_file(req, fs->file[n.index].fd, size, off);
 	}
 }
 

@@ -16,7 +16,8 @@
 static const char help[] =
 	"usage: expertfs [options] STORE MOUNTPOINT\n"
 	"\n"
-	"Mounts the experts of the model in STORE (made by coli-pack) on MOUNTPOINT.\n"
+	"Mounts the experts of the model in STORE on MOUNTPOINT. STORE is a folder that coli-pack\n"
+	"made, or a GGUF file (of a split model the first one), which is used as it is.\n"
 	"\n"
 	"  -f, --foreground   stay in the foreground, log to stderr\n"
 	"  --memory SIZE      memory for everything: 12G, 512M, or 50% of what is available\n"
@@ -28,6 +29,8 @@ static const char help[] =
 	"  --verify WHEN      check checksums: first (load of an expert since the start), always,\n"
 	"                     never (default first)\n"
 	"  --io IO            auto, uring or threads (default auto)\n"
+	"  --state DIR        what is learned of a GGUF file goes here, not into a folder beside "
+	"it\n"
 	"  --no-warm          do not fill the memory with what was used most before\n"
 	"  -o KEY[=VALUE],... allow_other; degraded (mount although experts are lost with a drive\n"
 	"                     that is not there); and the options above: memory=12G, hot-dir=...\n"
@@ -91,6 +94,8 @@ static int set_key(struct options *o, const char *key, const char *v, char *why)
 		o->policy = v;
 	} else if (strcmp(key, "hot-dir") == 0) {
 		o->hot_dir = v;
+	} else if (strcmp(key, "state") == 0) {
+		o->state = v;
 	} else if (strcmp(key, "hot-dir-size") == 0) {
 		if (size_parse(v, &o->hot_dir_size) != 0 || o->hot_dir_size > INT64_MAX)
 			err = fail(why, EINVAL, "--hot-dir-size %s: not a size (100G)", v);
@@ -126,8 +131,8 @@ static bool ignorable(const char *key)
 
 static int set_mount_options(struct options *o, char *list, char *why)
 {
-	static const char *const keys[] = { "memory", "mode",    "policy",      "io",
-					    "verify", "hot-dir", "hot-dir-size" };
+	static const char *const keys[] = { "memory", "mode",    "policy",       "io",
+					    "verify", "hot-dir", "hot-dir-size", "state" };
 	int err = 0;
 
 	for (char *save, *one = strtok_r(list, ",", &save); one && !err;
@@ -163,6 +168,7 @@ int options_parse(int argc, char **argv, struct options *o, char *why)
 					       { "io", required_argument, NULL, 'K' },
 					       { "verify", required_argument, NULL, 'K' },
 					       { "hot-dir", required_argument, NULL, 'K' },
+					       { "state", required_argument, NULL, 'K' },
 					       { "hot-dir-size", required_argument, NULL, 'K' },
 					       { "no-warm", no_argument, NULL, 'W' },
 					       { "help", no_argument, NULL, 'h' },

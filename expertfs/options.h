@@ -25,7 +25,8 @@ struct options {
 	const char *policy;
 	const char *hot_dir; /* NULL: none */
 	uint64_t hot_dir_size;
-	bool no_warm; /* do not fill the memory from the usage of last time */
+	const char *state; /* of a GGUF file; NULL: beside it */
+	bool no_warm;      /* do not fill the memory from the usage of last time */
 };
 
 /* Fills o from argv; strings point into argv. 0; 1 if --help or --version was answered; -EINVAL

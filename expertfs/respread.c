@@ -240,7 +240,12 @@ int respread_start(const struct respread_config *cfg, struct respread **out, cha
 	r->cfg = *cfg;
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_cond_init(&r->wake, NULL);
-	r->writable = catalog_open(cfg->store->dir, &r->catalog, r->unwritable) == 0;
+	/* A GGUF file is read, and never written to. */
+	if (cfg->store->gguf)
+		fail(r->unwritable, 0, "%s is a GGUF file, which coli-pack can make a store of",
+		     cfg->store->gguf);
+	else
+		r->writable = catalog_open(cfg->store->dir, &r->catalog, r->unwritable) == 0;
 	if (r->writable)
 		take_up(r);
 	err = pthread_create(&r->thread, NULL, thread_main, r);

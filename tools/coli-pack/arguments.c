@@ -14,7 +14,8 @@
 static void usage(FILE *f)
 {
 	fputs("usage: coli-pack [options] CHECKPOINT STORE\n"
-	      "Makes a store for expertfs from a Hugging Face checkpoint folder.\n"
+	      "Makes a store for expertfs from a Hugging Face checkpoint folder, or from a GGUF\n"
+	      "file (of a split model the first one), whose tensors are copied as they are.\n"
 	      "\n"
 	      "  --bits 4|8|16|32         of the experts' weights (4); the MTP layer has at least "
 	      "8\n"
@@ -154,6 +155,7 @@ static const struct option options[] = {
 
 static int take_option(struct arguments *a, int option)
 {
+	a->formats = a->formats || option == BITS || option == DENSE_BITS || option == GROUP_SIZE;
 	switch (option) {
 	case BITS:
 		return choose("bits", optarg, (const int[]){ 4, 8, 16, 32, 0 }, &a->pack.bits);

@@ -15,6 +15,7 @@ struct arguments {
 	char *drive[STORE_DRIVES_MAX];
 	uint32_t drives; /* --drive options */
 	bool dry_run, restart;
+	bool formats; /* --bits or the like was given */
 	const char *checkpoint, *store;
 };
 

@@ -12,6 +12,8 @@
 #include <sys/resource.h>
 
 #include "expertfs/fail.h"
+#include "tools/coli-pack/chat.h"
+#include "tools/coli-pack/gguf.h"
 #include "tools/coli-pack/textfile.h"
 
 #define CONFIG_MAX    (16u << 20)
@@ -363,6 +365,7 @@ int ckpt_open(const char *dir, struct checkpoint **out, int *mtp_missing, char *
 	ck->name = strrchr(ck->dir, '/') + 1;
 	err = read_configs(ck, why);
 	err = err ? err : read_tokenizer(ck, why);
+	err = err ? err : pack_chat_read(ck->dir, &ck->chat, why);
 	err = err ? err : read_tensors(ck, why);
 	if (err) {
 		ckpt_close(ck);
@@ -381,8 +384,10 @@ void ckpt_close(struct checkpoint *ck)
 		st_close(&ck->file[i]);
 	free(ck->file);
 	free(ck->by_name);
+	gguf_source_free(ck->gguf);
 	free(ck->eos);
 	free(ck->config_text);
+	json_decref(ck->chat);
 	free(ck->tokenizer_text);
 	free(ck->tokenizer_path);
 	free(ck->dir);

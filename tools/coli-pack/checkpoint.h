@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A Hugging Face checkpoint folder: config.json, tokenizer.json, generation_config.json if there is
- * one, and the safetensors files, with all their tensors under one look-up by name.
+ * A Hugging Face checkpoint folder: config.json, tokenizer.json, generation_config.json and a chat
+ * template if there are any, and the safetensors files, with all their tensors under one look-up by name.
  *
  * Read whole and checked by ckpt_open(); read-only after that, so that threads share it freely.
  */
@@ -15,6 +15,8 @@ struct ckpt_name {
 	const struct st_tensor *tensor;
 };
 
+struct gguf_source;
+
 struct checkpoint {
 	char *dir;         /* absolute */
 	const char *name;  /* the last part of dir */
@@ -23,11 +25,13 @@ struct checkpoint {
 	struct pack_config config;
 	char *tokenizer_path, *tokenizer_text;
 	size_t tokenizer_bytes;
+	json_t *chat; /* as it goes into model.json; NULL if there is no chat template */
 	int64_t *eos; /* config.json's ids, then those that only generation_config.json has */
 	size_t eos_count;
 	size_t files, tensors;
 	struct st_file *file;      /* sorted by path */
 	struct ckpt_name *by_name; /* sorted */
+	struct gguf_source *gguf;  /* gguf.h; NULL for a folder */
 };
 
 /* 0, or negative errno with the sentence in why. config.mtp_layers is lowered to the MTP layers of

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * coli-pack: a Hugging Face checkpoint becomes a store. This file has the order of things: read and
+ * coli-pack: a Hugging Face checkpoint or a GGUF file becomes a store. This file has the order of things: read and
  * check everything (checkpoint.h), see how fast the drives are (speeds.h), plan what will be
  * written (plan.h), write it (pack.h).
  */
@@ -11,7 +11,9 @@
 #include <string.h>
 
 #include "expertfs/fail.h"
+#include "expertfs/gguf.h"
 #include "tools/coli-pack/arguments.h"
+#include "tools/coli-pack/gguf.h"
 #include "tools/coli-pack/modeljson.h"
 #include "tools/coli-pack/pack.h"
 #include "tools/coli-pack/speeds.h"
@@ -71,7 +73,17 @@ static int run(struct arguments *a, char *why)
 	struct checkpoint *ck = NULL;
 	struct plan *p = NULL;
 	struct output *o = NULL;
-	int missing = 0, err = ckpt_open(a->checkpoint, &ck, &missing, why);
+	bool gguf = gguf_is(a->checkpoint);
+	int missing = 0, err = 0;
+
+	if (gguf && a->formats)
+		err = fail(why, EINVAL,
+			   "%s is a GGUF file, whose tensors are copied as they are: no --bits, "
+			   "--dense-bits or --group-size",
+			   a->checkpoint);
+	err = err    ? err
+	      : gguf ? gguf_ckpt_open(a->checkpoint, &ck, why)
+		     : ckpt_open(a->checkpoint, &ck, &missing, why);
 
 	err = err ? err : output_name(a->store, a->drive, a->drives, &o, why);
 	err = err ? err : speeds_find(o, &a->spread, a->speed, a->restart, !a->dry_run, &stop, why);

@@ -89,6 +89,11 @@ static void put_model(FILE *f, const struct plan *p)
 	for (size_t i = 0; i < ck->eos_count; i++)
 		fprintf(f, "%s%" PRId64, i ? ", " : "", ck->eos[i]);
 	fputs("],\n", f);
+	if (ck->chat) {
+		fputs("\"chat\": ", f);
+		json_dumpf(ck->chat, f, 0);
+		fputs(",\n", f);
+	}
 	put_dense(f, p);
 	fprintf(f, "\"experts\": {\n\"count\": %d,\n\"layouts\": [\n", ck->config.model.experts);
 	for (int i = 0; i < p->layouts; i++) {

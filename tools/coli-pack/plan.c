@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "expertfs/fail.h"
+#include "tools/coli-pack/gguf.h"
 #include "tools/coli-pack/reader.h"
 #include "tools/coli-pack/tensors.h"
 #include "tools/coli-pack/usage.h"
@@ -192,8 +193,9 @@ int plan_make(const struct checkpoint *ck, const struct pack_options *o,
 	p->ck = ck;
 	p->options = *o;
 	p->spread = *spread;
-	int err = tensors_plan_dense(p, why);
-	err = err ? err : plan_layers(p, why);
+	int err = ck->gguf ? gguf_plan(p, why) : tensors_plan_dense(p, why);
+	if (!err && !ck->gguf)
+		err = plan_layers(p, why);
 	err = err ? err : check_experts(p, why);
 	err = err ? err : place_experts(p, why);
 	if (err)
@@ -235,6 +237,8 @@ int plan_expert_source(const struct plan *p, uint32_t expert, int matrix, struct
 {
 	const struct plan_layer *l = plan_layer_of(p, expert);
 
+	if (p->ck->gguf)
+		return gguf_expert_source(p, expert, matrix, s, why);
 	return tensors_expert_source(p->ck, l->layer, l->form, (int)plan_number_of(p, expert),
 				     matrix, s, why);
 }

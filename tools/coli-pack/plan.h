@@ -62,6 +62,8 @@ struct plan_layer {
 	enum expert_form form;
 };
 
+#define PLAN_LAYOUTS 64
+
 struct plan {
 	const struct checkpoint *ck; /* not owned */
 	struct pack_options options;
@@ -69,7 +71,7 @@ struct plan {
 	struct plan_dense *dense;
 	uint64_t dense_bytes; /* size of dense.bin */
 	int layouts;
-	struct plan_layout layout[2];
+	struct plan_layout layout[PLAN_LAYOUTS];
 	int layers; /* with experts */
 	struct plan_layer *layer;
 	/* Experts are numbered 0, 1, ... in order of layer, then expert: also that of writing. */

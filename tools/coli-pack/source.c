@@ -184,6 +184,8 @@ static size_t unit_bytes(const struct source *s)
 
 size_t source_row_bytes(const struct source *s)
 {
+	if (s->raw_row)
+		return s->raw_row;
 	return s->mxfp4 ? (size_t)s->cols / 2 : (size_t)s->cols * unit_bytes(s);
 }
 

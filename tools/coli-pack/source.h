@@ -33,6 +33,7 @@ struct source {
 	 * row (a number; of MXFP4 a byte) to the next. row_step 0: rows lie one after the other. */
 	uint64_t row_step, unit_step;
 	bool again; /* what lies between will be read as well: the kernel should not forget it */
+	size_t raw_row; /* not 0: bytes of a row of a GGUF tensor, to be copied as they are */
 };
 
 /* The tensor `name`, which must have the shape [rows, cols], or [cols] if dims is 1. 0 or negative

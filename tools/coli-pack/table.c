@@ -28,7 +28,7 @@ static void put_bytes(FILE *f, uint64_t bytes)
 
 static void put_dense(FILE *f, const struct plan *p)
 {
-	for (int type = W_F32; type <= W_Q4; type++) {
+	for (int type = 0; type < WTYPES; type++) {
 		struct wfmt fmt = { 0 };
 		uint64_t bytes = 0;
 		size_t count = 0;

@@ -54,6 +54,10 @@ static int quantise(struct writer *w, const struct chunk *c, char *codes, uint16
 {
 	int64_t bad = INT64_MAX;
 
+	if (c->src.raw_row) { /* has no scales, and begins where its row does */
+		memcpy(codes, c->data, (size_t)c->rows * c->src.raw_row);
+		return 0;
+	}
 	/* To wake the other cores, which then also wait actively, costs as much as 10^5 weights. */
 	bool worth = c->rows * c->src.cols > 1 << 18;
 

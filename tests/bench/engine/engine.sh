@@ -18,6 +18,8 @@
 # Weights are random (make_model.c): experts are chosen more evenly than in a model that has learned something, so caches of
 # any kind have it harder. 20 tokens choose 52 of the 128 experts of a layer; in the trace of Qwen3-30B-A3B in tests/data they
 # choose 39, of six a token.
+# Nothing is faster than its bound: a share that says so by more than a tenth was disturbed by other work on the machine,
+# and does not count as reached.
 set -Eeuo pipefail
 shopt -s inherit_errexit
 
@@ -211,7 +213,7 @@ bench_decode()
 	share=$(rounded "$(median <"$work/decode.share")" 2)
 	ratio=$(rounded "$(median <"$work/decode.ratio")" 2)
 	row '30b-a3b in memory, decode, plain folder on tmpfs' "$(rounded "1000 * $(median <"$work/decode.plain")" 1) ms/token" \
-		"$(rounded "$active_bytes / 1e9" 2) GB at $(rounded "$(median <"$work/decode.sum") / 1e9" 2) GB/s" "$share" 1.15 "$share <= 1.15"
+		"$(rounded "$active_bytes / 1e9" 2) GB at $(rounded "$(median <"$work/decode.sum") / 1e9" 2) GB/s" "$share" 1.15 "$share <= 1.15 && $share > 0.9"
 	row '  the same through the mount' "$(rounded "1000 * $(median <"$work/decode.mount")" 1) ms/token" \
 		"the plain folder (rounds: $(spread <"$work/decode.ratio"))" "$ratio" 1.05 "$ratio <= 1.05"
 	row '  that against bytes and bandwidth' '' '' "$(rounded "$(median <"$work/decode.mountshare")" 2)" '' ''
@@ -305,7 +307,7 @@ bench_stream()
 	share=$(rounded "$(median <"$work/stream.share")" 2)
 	row '30b-a3b in 6 GiB, decode: share of the bound' "$(rounded "$(median <"$work/stream.rate")" 2) tokens/s" \
 		"$(rounded "$(median <"$work/stream.missed")" 3) GB/token, fio $(rounded "$(median <"$work/stream.fio")" 2) GB/s; computing $(rounded "1000 * $compute" 0) ms" \
-		"$share" 0.85 "$share >= 0.85"
+		"$share" 0.85 "$share >= 0.85 && $share < 1.1"
 	group_row '  the cgroup' $((6 * GIB))
 	group_end
 	llama_model

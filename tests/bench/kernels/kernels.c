@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How fast the matrix kernels are: `make bench-kernels`, or kernels [threads [MiB [FILE]]].
+ * How fast the matrix kernels are: `make bench-kernels`, or kernels [threads [MiB [formats|FILE]]].
  *
  * First the machine: a plain sum over the memory that holds the weights, and the same bytes as q4
  * matrices of an expert's size times one activation row, by turns, medians and the best of ROUNDS
- * (the best is what tells something on a machine that is busy). Then products
- * with 16 and 128 rows, of weights that come from memory, and of one block that stays in the
- * first-level cache, which is as fast as the kernel's inner loop goes. COLI_ENGINE_KERNEL names
- * another kernel than the best.
+ * (the best is what tells something on a machine that is busy). Then products with 16 and 128 rows,
+ * of weights that come from memory, and of one block that stays in the first-level cache, which is
+ * as fast as the kernel's inner loop goes. COLI_ENGINE_KERNEL names another kernel than the best.
  *
+ * With "formats", only: each of GGUF's formats.
  * With FILE, only: the same weights in anonymous huge pages, and in a file that is mapped, as dense.bin
  * is, with huge pages (if the file system has them) and with 4 KiB pages, by turns. FILE is made, and
  * is gone at the end.
@@ -205,6 +205,39 @@ static int file_speed(struct bench *b, const char *path)
 	return 0;
 }
 
+/* The same of each of GGUF's formats, laid over the same memory: q4's bytes are as good as any. */
+static void format_speeds(struct bench *b)
+{
+	size_t bytes = b->bytes;
+	int matrices = b->matrices;
+
+	for (int type = W_F16; type < WTYPES; type++) {
+		const struct wfmt fmt = { (enum wtype)type, 0 };
+		size_t one = wfmt_bytes(fmt, ROWS, COLS);
+		double sum[ROUNDS], row[ROUNDS], many[ROUNDS];
+		b->matrices = 0;
+		for (size_t at = 0; at + one <= bytes && b->matrices < matrices; at += one)
+			if (wmat_bind(&b->m[b->matrices++], fmt, ROWS, COLS, b->base + at, one))
+				return;
+		b->one = one;
+		b->bytes = one * (size_t)b->matrices;
+		for (int i = 0; i < ROUNDS; i++) {
+			sum[i] = run_sum(b);
+			row[i] = run_product(b, 1);
+			many[i] = run_product(b, 16);
+		}
+		double madds = (double)b->matrices * ROWS * COLS * 1e-9;
+		struct speed read = speed_of((double)b->bytes * 1e-9, sum);
+		struct speed got = speed_of((double)b->bytes * 1e-9, row);
+		struct speed all = speed_of(madds * 16, many);
+		printf("%-8s %-7s 1 row %6.2f GB/s (best %.2f), %.2f of a plain sum (%.2f); 16 "
+		       "rows "
+		       "%6.1f Gmadd/s (best %.1f)\n",
+		       kernel()->isa, wtype_name(fmt.type), got.median, got.best,
+		       got.median / read.median, got.best / read.best, all.median, all.best);
+	}
+}
+
 #define CACHE_COLS  1024 /* a block of 8 KiB, 16 activation rows of 16 KiB */
 #define CACHE_LOOPS 20000
 
@@ -298,8 +331,12 @@ int main(int argc, char **argv)
 		fprintf(stderr, "kernels: no memory for %d MiB of weights\n", mib);
 		return 1;
 	}
-	if (argc > 3)
+	if (argc > 3 && strcmp(argv[3], "formats") != 0)
 		return file_speed(&b, argv[3]);
+	if (argc > 3) {
+		format_speeds(&b);
+		return 0;
+	}
 	vector_speed(&b);
 	matrix_speed(&b, 16);
 	matrix_speed(&b, MOST);

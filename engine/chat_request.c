@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Messages and options from JSON: see chat_request.h.
+ */
+#include "engine/chat_request.h"
+
+#include <errno.h>
+
+#include "engine/fail.h"
+#include "engine/jsonread.h"
+
+int chat_request_read(const json_t *request, const json_t **messages, struct chat_options *o,
+		      char *why)
+{
+	const struct json_in in = { request, "the request" };
+	bool thinking, clear;
+	int rc;
+
+	*o = (struct chat_options){ .generation_prompt = true };
+	*messages = request;
+	if (json_is_array(request))
+		return 0;
+	if (!json_is_object(request))
+		return fail(why, EINVAL, "the request is neither a list of messages nor an object");
+	*messages = in_at(&in, "messages");
+	o->tools = in_at(&in, "tools");
+	if (o->tools && !json_is_array(o->tools))
+		return fail(why, EINVAL, "the request: \"tools\" is no list");
+	rc = in_bool(&in, "add_generation_prompt", true, &o->generation_prompt, why);
+	if (rc == 0)
+		rc = in_bool(&in, "enable_thinking", false, &thinking, why);
+	if (rc == 0)
+		rc = in_bool(&in, "clear_thinking", true, &clear, why);
+	if (rc == 0)
+		rc = in_text(&in, "reasoning_effort", "", &o->effort, why);
+	if (rc != 0)
+		return rc;
+	o->keep_thinking = !clear;
+	if (in_at(&in, "enable_thinking"))
+		o->thinking = thinking ? CHAT_THINKING_ON : CHAT_THINKING_OFF;
+	if (!o->effort[0])
+		o->effort = NULL;
+	return 0;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Messages with what a template may be told, as one JSON text: a list of messages, or an object in
+ * the way of OpenAI's API with transformers' names for the rest:
+ *
+ *	{"messages": [...], "tools": [...], "add_generation_prompt": true,
+ *	 "enable_thinking": false, "clear_thinking": false, "reasoning_effort": "high"}
+ */
+#ifndef ENGINE_CHAT_REQUEST_H
+#define ENGINE_CHAT_REQUEST_H
+
+#include "engine/chat.h"
+
+/* request: parsed; what comes out belongs to it. add_generation_prompt is true if absent, unlike in
+ * transformers: who asks wants an answer. 0 or -EINVAL and why. */
+int chat_request_read(const json_t *request, const json_t **messages, struct chat_options *o,
+		      char *why);
+
+#endif

@@ -1,0 +1,158 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# GGUF files mounted as they are: the engine's logits and greedy continuations against the reference,
+# with one file and several, tensors apart and merged, in both serving modes; the same tokens with
+# any memory and on a plain folder of the same files; usage beside the file or where --state says;
+# and what cannot be mounted.
+. "$(dirname "$0")/../lib.sh"
+
+need_fuse
+G=$WORK/g
+M=$WORK/mnt
+EXPECTED=$TEST_DATA/glm-s/expected.json
+mkdir -p "$G" "$M"
+
+compare()
+{
+	python3 "$ROOT/tests/e2e/compare.py" "$@"
+}
+
+make_gguf()
+{
+	python3 "$ROOT/tests/e2e/make_gguf.py" "$TEST_DATA/glm-s" "$@"
+}
+
+# ask DIR OUT ARGUMENTS...
+ask()
+{
+	local dir=$1 out=$2
+	shift 2
+	coli-engine run "$dir" "$@" --threads 1 --json >"$out" 2>"$WORK/engine.log" </dev/null ||
+		die "coli-engine run $dir ended with $?: $(tail -n 1 "$WORK/engine.log")"
+}
+
+compare prompts "$EXPECTED" >"$WORK/prompts"
+mapfile -t prompts <"$WORK/prompts"
+[ ${#prompts[@]} -ge 4 ] || die "no prompts"
+
+# check DIR CASE...: logits and continuation of the reference.
+check()
+{
+	local dir=$1 i
+	shift
+	for i in "$@"; do
+		ask "$dir" "$WORK/out" --prompt-ids "${prompts[i]}" -n 24 --logits
+		compare both "$EXPECTED" "$i" "$WORK/out" 1e-5
+	done
+}
+
+section "one file, experts in memory"
+make_gguf "$G/one.gguf"
+mount_store "$G/one.gguf" "$M" --memory 64M
+[ "$(stat -c %s "$M/dense.bin")" = "$(stat -c %s "$G/one.gguf")" ] || die "dense.bin is not the file"
+cmp "$M/dense.bin" "$G/one.gguf"
+check "$M" 0 1 2 3
+[ "$(stat_of "$M" experts.total)" = 32 ] || die "$(stat_of "$M" experts.total) experts"
+TEXT='Once upon a time, 1234 <|user|> it was é'
+coli-engine tokenize "$M" <<<"$TEXT" >"$WORK/ids"
+(echo 'add /tmp' >"$M/.expertfs/drives") 2>/dev/null && die "a GGUF file was to be spread over drives"
+(
+	mkdir -p "$WORK/plain/experts"
+	cp "$M/model.json" "$M/tokenizer.json" "$M/dense.bin" "$WORK/plain"
+	cp -r "$M/experts/." "$WORK/plain/experts"
+)
+unmount "$M"
+cp "$TEST_DATA/glm-s/tokenizer.json" "$WORK/plain/"
+coli-engine tokenize "$WORK/plain" <<<"$TEXT" | cmp - "$WORK/ids"
+
+section "a plain folder of its files"
+check "$WORK/plain" 3
+
+section "nothing in memory, and direct mode: the same bytes"
+for options in "--memory 0" "--memory 64M --mode direct" "--memory 0 --mode direct" "--memory 64M --io threads"; do
+	# shellcheck disable=SC2086 # options are several words
+	mount_store "$G/one.gguf" "$M" $options
+	diff -r "$M/experts" "$WORK/plain/experts"
+	check "$M" 1
+	unmount "$M"
+done
+
+section "usage is kept beside the file"
+[ -f "$G/one.gguf.expertfs/catalog.db" ] || die "no catalog beside the file"
+mount_store "$G/one.gguf" "$M" --memory 64M
+[ "$(stat_of "$M" usage.known)" = 32 ] || die "usage of $(stat_of "$M" usage.known) experts is known"
+unmount "$M"
+mkdir "$WORK/state"
+mount_store "$G/one.gguf" "$M" --memory 64M --state "$WORK/state"
+[ "$(stat_of "$M" usage.known)" = 0 ] || die "--state is not another place"
+[ "$(stat_of "$M" store)" = "$WORK/state" ] || die "the store is $(stat_of "$M" store)"
+unmount "$M"
+
+expect_fail 1 'one.gguf.expertfs has what was learned of a GGUF file' expertfs "$G/one.gguf.expertfs" "$M"
+
+mkdir "$WORK/fast"
+if mount -t tmpfs -o size=8m none "$WORK/fast"; then
+	section "a hot drive: the same bytes"
+	mount_store "$G/one.gguf" "$M" --memory 1500K --hot-dir "$WORK/fast" --hot-dir-size 2M
+	for _ in 1 2 3 4 5; do
+		diff -r "$M/experts" "$WORK/plain/experts"
+	done
+	unmount "$M"
+	umount "$WORK/fast"
+fi
+
+section "three files, gate and up merged"
+make_gguf "$G/s-00001-of-00003.gguf" --split 3 --merged
+mount_store "$G/s-00001-of-00003.gguf" "$M" --memory 64M
+cmp "$M/dense-00003.bin" "$G/s-00003-of-00003.gguf"
+check "$M" 1 3
+[ "$(stat_of "$M" drives.2.path)" = "$G/s-00003-of-00003.gguf" ] || die "the third drive is another"
+unmount "$M"
+mount_store "$G/s-00001-of-00003.gguf" "$M" --memory 0 --mode direct
+check "$M" 2
+unmount "$M"
+
+section "kv_b in one"
+make_gguf "$G/old.gguf" --whole-kv-b
+mount_store "$G/old.gguf" "$M" --memory 64M
+check "$M" 2
+unmount "$M"
+
+section "quantised experts: the same tokens wherever they are"
+for type in f16 q8_0 q4_0; do
+	make_gguf "$G/$type.gguf" --experts $type
+	mount_store "$G/$type.gguf" "$M" --memory 64M
+	ask "$M" "$WORK/first" --prompt-ids "${prompts[2]}" -n 1 --logits
+	unmount "$M"
+	mount_store "$G/$type.gguf" "$M" --memory 0 --mode direct
+	ask "$M" "$WORK/second" --prompt-ids "${prompts[2]}" -n 1 --logits
+	unmount "$M"
+	[ "$(json_get "$WORK/first" logits)" = "$(json_get "$WORK/second" logits)" ] || die "$type: other logits"
+	cp "$WORK/first" "$WORK/$type"
+done
+compare logits "$EXPECTED" 2 "$WORK/f16" 2e-3
+
+section "packed: the same numbers, on two drives"
+mkdir "$WORK/d0" "$WORK/d1"
+make_gguf "$G/p-00001-of-00002.gguf" --split 2 --merged --experts q8_0
+coli-pack --drive "$WORK/d0" --drive "$WORK/d1" --speeds 1G,2G "$G/p-00001-of-00002.gguf" "$WORK/store" >/dev/null
+mount_store "$WORK/store" "$M" --memory 0
+ask "$M" "$WORK/out" --prompt-ids "${prompts[2]}" -n 1 --logits
+[ "$(json_get "$WORK/out" logits)" = "$(json_get "$WORK/q8_0" logits)" ] || die "packed: other logits"
+unmount "$M"
+coli-pack "$G/one.gguf" "$WORK/f32" >/dev/null
+expertctl export "$WORK/f32" "$WORK/f32.plain" >/dev/null
+check "$WORK/f32.plain" 3
+expect_fail 1 'one.gguf is a GGUF file, whose tensors are copied as they are: no --bits' coli-pack --bits 8 "$G/one.gguf" "$WORK/no"
+
+section "what cannot be mounted"
+head -c -100 "$G/one.gguf" >"$G/cut.gguf"
+expect_fail 1 'cut.gguf is cut off: it has [0-9]* bytes, and blk.* would end beyond' expertfs "$G/cut.gguf" "$M"
+head -c 20000 "$G/one.gguf" >"$G/cut.gguf"
+expect_fail 1 'cut.gguf is damaged: it ends within its header' expertfs "$G/cut.gguf" "$M"
+expect_fail 1 's-00002-of-00003.gguf is file 2 of 3: name the first one' expertfs "$G/s-00002-of-00003.gguf" "$M"
+rm "$G/s-00003-of-00003.gguf"
+expect_fail 1 's-00003-of-00003.gguf: No such file' expertfs "$G/s-00001-of-00003.gguf" "$M"
+: >"$G/empty.gguf"
+expect_fail 1 'empty.gguf is not a GGUF file' expertfs "$G/empty.gguf" "$M"

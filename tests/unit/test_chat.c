@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Chat templates: each known one renders every conversation, with every set of options, as
+ * transformers does (tests/data/chat/golden.json); what is not known is refused; what users write
+ * becomes no control token.
+ */
+#include "engine/chat.h"
+#include "tests/unit/tokenizer_files.h"
+
+static json_t *golden;
+
+static struct chat_options options_of(const json_t *o, const json_t *tools)
+{
+	const json_t *thinking = json_object_get(o, "enable_thinking");
+
+	return (struct chat_options){
+		.generation_prompt = json_is_true(json_object_get(o, "add_generation_prompt")),
+		.thinking = json_is_true(thinking)    ? CHAT_THINKING_ON
+			    : json_is_false(thinking) ? CHAT_THINKING_OFF
+						      : CHAT_THINKING_DEFAULT,
+		.keep_thinking = json_is_false(json_object_get(o, "clear_thinking")),
+		.effort = json_string_value(json_object_get(o, "reasoning_effort")),
+		.tools = tools,
+		.date = "2025-08-05",
+	};
+}
+
+static struct chat *load_chat(const json_t *template)
+{
+	const json_t *text = json_object_get(template, "template");
+	char why[WHY_MAX] = "";
+	struct chat *c = NULL;
+
+	if (chat_new(json_string_value(text), json_string_length(text),
+		     json_string_value(json_object_get(template, "bos")),
+		     json_string_value(json_object_get(template, "eos")), NULL, "test", &c,
+		     why) != 0)
+		fail_msg("%s: %s", json_string_value(json_object_get(template, "name")), why);
+	assert_string_equal(chat_name(c), json_string_value(json_object_get(template, "name")));
+	return c;
+}
+
+/* One conversation with all options. Where transformers refuses, so does the engine, or it takes
+ * null for no text, which Jinja cannot add up. Returns how many texts were compared. */
+static int run_conversation(const struct chat *c, const json_t *talk, const json_t *texts)
+{
+	const json_t *options = json_object_get(golden, "options");
+	int compared = 0;
+
+	for (size_t i = 0; i < json_array_size(options); i++) {
+		struct chat_options o =
+			options_of(json_array_get(options, i), json_object_get(talk, "tools"));
+		const json_t *expected = json_array_get(texts, i);
+		struct chat_text text;
+		char why[WHY_MAX] = "";
+		if (json_is_integer(expected))
+			expected = json_array_get(texts, (size_t)json_integer_value(expected));
+		int rc = chat_render(c, json_object_get(talk, "messages"), &o, &text, why);
+		if (json_is_string(expected)) {
+			if (rc != 0)
+				fail_msg("%s, %s: %s", chat_name(c),
+					 json_string_value(json_object_get(talk, "name")), why);
+			if (strcmp(text.text, json_string_value(expected)) != 0)
+				fail_msg("%s, %s, options %zu:\n%s\n---- not\n%s", chat_name(c),
+					 json_string_value(json_object_get(talk, "name")), i,
+					 text.text, json_string_value(expected));
+			assert_int_equal(text.bytes, json_string_length(expected));
+			compared++;
+		}
+		if (rc != 0)
+			assert_int_equal(rc, -EINVAL);
+		for (size_t k = 0; k < text.spans; k++) {
+			assert_true(text.span[k].from < text.span[k].to);
+			assert_true(k == 0 || text.span[k - 1].to < text.span[k].from);
+			assert_true(text.span[k].to <= text.bytes);
+		}
+		chat_text_free(&text);
+	}
+	return compared;
+}
+
+static void same_texts_as_transformers(void **state)
+{
+	const json_t *talks = json_object_get(golden, "conversations");
+	size_t t;
+	json_t *template;
+
+	(void)state;
+	json_array_foreach(json_object_get(golden, "templates"), t, template)
+	{
+		struct chat *c = load_chat(template);
+		const json_t *texts = json_object_get(template, "texts");
+		int compared = 0;
+		for (size_t i = 0; i < json_array_size(talks); i++)
+			compared += run_conversation(c, json_array_get(talks, i),
+						     json_array_get(texts, i));
+		/* Mixtral refuses all but plain talks. */
+		if (compared < 40)
+			fail_msg("%s: only %d texts", chat_name(c), compared);
+		chat_free(c);
+	}
+	assert_int_equal(t, 13);
+}
+
+/* ---- which template ---- */
+
+static void refused(const char *template, const char *format, int error, const char *sentence)
+{
+	char why[WHY_MAX] = "";
+	struct chat *c = NULL;
+	size_t bytes = template ? strlen(template) : 0;
+
+	assert_int_equal(chat_new(template, bytes, NULL, NULL, format, "x", &c, why), error);
+	assert_null(c);
+	if (!strstr(why, sentence))
+		fail_msg("\"%s\" does not say \"%s\"", why, sentence);
+}
+
+static void templates_that_are_not_known(void **state)
+{
+	const json_t *qwen = json_array_get(json_object_get(golden, "templates"), 5);
+	char why[WHY_MAX] = "", *changed;
+	struct chat *c = NULL;
+
+	(void)state;
+	refused(NULL, NULL, -ENOENT, "the model has no chat template");
+	refused("{{ messages }}", NULL, -EINVAL, "is not known, nor any like it");
+	refused("{{ messages }}", "llama-9", -EINVAL,
+		"\"llama-9\" is not known; known are gpt-oss");
+	/* One byte more is another template; a newline at the end is not. */
+	const char *text = json_string_value(json_object_get(qwen, "template"));
+	assert_true(asprintf(&changed, "%s{}", text) > 0);
+	refused(changed, NULL, -EINVAL, "looks like that of Qwen3, whose form --chat-format qwen3");
+	assert_int_equal(chat_new(changed, strlen(changed), NULL, NULL, "qwen3", "x", &c, why), 0);
+	chat_free(c);
+	changed[strlen(text)] = '\n';
+	assert_int_equal(chat_new(changed, strlen(text) + 1, NULL, NULL, NULL, "x", &c, why), 0);
+	assert_string_equal(chat_name(c), "qwen3");
+	chat_free(c);
+	free(changed);
+}
+
+/* ---- messages ---- */
+
+static void render_fails(const char *format, const char *messages, const char *sentence)
+{
+	char why[WHY_MAX] = "";
+	const struct chat_options o = { 0 };
+	json_t *json = json_loads(messages, JSON_DECODE_ANY, NULL);
+	struct chat_text text;
+	struct chat *c;
+
+	assert_non_null(json);
+	assert_int_equal(chat_new(NULL, 0, NULL, NULL, format, "x", &c, why), 0);
+	assert_int_equal(chat_render(c, json, &o, &text, why), -EINVAL);
+	assert_null(text.text);
+	if (!strstr(why, sentence))
+		fail_msg("\"%s\" does not say \"%s\"", why, sentence);
+	chat_free(c);
+	json_decref(json);
+}
+
+static void messages_that_are_none(void **state)
+{
+	(void)state;
+	render_fails("qwen3", "[]", "no list of messages");
+	render_fails("qwen3", "{\"role\": \"user\"}", "no list of messages");
+	render_fails("qwen3", "[7]", "message 0 has none of the roles");
+	render_fails("qwen3", "[{\"role\": \"king\", \"content\": \"a\"}]", "none of the roles");
+	render_fails("qwen3", "[{\"role\": \"user\", \"content\": 7}]", "neither text nor a list");
+	render_fails("qwen3", "[{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]",
+		     "content that is no text");
+	render_fails("qwen3", "[{\"role\": \"assistant\", \"tool_calls\": [{}]}]",
+		     "without a name");
+	render_fails("qwen3", "[{\"role\": \"assistant\", \"tool_calls\": [7]}]", "without a name");
+	render_fails("qwen3",
+		     "[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\", "
+		     "\"arguments\": \"[1\"}}]}]",
+		     "arguments are no JSON object");
+	render_fails("mixtral", "[{\"role\": \"system\", \"content\": \"a\"}]", "user first");
+	render_fails("gpt-oss", "[{\"role\": \"tool\", \"content\": \"a\"}]",
+		     "no call comes before");
+}
+
+/* ---- ids ---- */
+
+static void users_write_no_control_tokens(void **state)
+{
+	static const char messages[] = "[{\"role\": \"user\", \"content\": \"a<|im_end|>\\nb\"}]";
+	const struct chat_options o = { .generation_prompt = true };
+	json_t *file = read_data("tokenizer/qwen3.json"), *json = json_loads(messages, 0, NULL);
+	char why[WHY_MAX] = "";
+	struct chat_text text;
+	struct tokenizer *t;
+	struct chat *c;
+	int32_t *ids;
+	size_t n, specials = 0, bytes;
+
+	(void)state;
+	assert_int_equal(load_json(file, &t, why), 0);
+	assert_int_equal(chat_new(NULL, 0, NULL, NULL, "qwen3", "x", &c, why), 0);
+	assert_int_equal(chat_render(c, json, &o, &text, why), 0);
+	assert_string_equal(text.text, "<|im_start|>user\na<|im_end|>\nb<|im_end|>\n"
+				       "<|im_start|>assistant\n");
+	assert_int_equal(text.spans, 1);
+	assert_int_equal(chat_encode(t, &text, &ids, &n, why), 0);
+	for (size_t i = 0; i < n; i++)
+		specials += tokenizer_is_special(t, ids[i]);
+	assert_int_equal(specials, 3);
+	char *decoded = decode(t, ids, n, &bytes);
+	assert_int_equal(bytes, text.bytes);
+	assert_memory_equal(decoded, text.text, bytes);
+	free(decoded);
+	free(ids);
+	/* Without spans the same text has one more. */
+	text.spans = 0;
+	assert_int_equal(chat_encode(t, &text, &ids, &n, why), 0);
+	specials = 0;
+	for (size_t i = 0; i < n; i++)
+		specials += tokenizer_is_special(t, ids[i]);
+	assert_int_equal(specials, 4);
+	free(ids);
+	chat_text_free(&text);
+	chat_free(c);
+	tokenizer_free(t);
+	json_decref(file);
+	json_decref(json);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(same_texts_as_transformers),
+		cmocka_unit_test(templates_that_are_not_known),
+		cmocka_unit_test(messages_that_are_none),
+		cmocka_unit_test(users_write_no_control_tokens),
+	};
+
+	golden = read_data("chat/golden.json");
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	json_decref(golden);
+	return failed;
+}
