@@ -62,6 +62,9 @@ static void *random_matrix(struct wmat *m, struct wfmt f, int rows, int cols)
 struct network {
 	struct wmat m[3];
 	void *base[3];
+	bool biased;
+	struct ffn_biases biases;
+	float bias[2 * WIDTH + HIDDEN];
 };
 
 static void make(struct network *n, const struct wfmt *f)
@@ -69,13 +72,22 @@ static void make(struct network *n, const struct wfmt *f)
 	n->base[FFN_GATE] = random_matrix(&n->m[FFN_GATE], f[FFN_GATE], WIDTH, HIDDEN);
 	n->base[FFN_UP] = random_matrix(&n->m[FFN_UP], f[FFN_UP], WIDTH, HIDDEN);
 	n->base[FFN_DOWN] = random_matrix(&n->m[FFN_DOWN], f[FFN_DOWN], HIDDEN, WIDTH);
+	/* So low a limit that it matters. */
+	n->biases = (struct ffn_biases){ n->bias, n->bias + WIDTH, n->bias + 2 * WIDTH, 1.0f };
+	for (int i = 0; i < 2 * WIDTH + HIDDEN; i++)
+		n->bias[i] = random_float();
 }
 
 static struct ffn_task task_of(const struct network *n, const float *x, const int32_t *row,
 			       int rows, float *y)
 {
 	return (struct ffn_task){
-		.matrix = { &n->m[0], &n->m[1], &n->m[2] }, .x = x, .row = row, .n = rows, .y = y
+		.matrix = { &n->m[0], &n->m[1], &n->m[2] },
+		.x = x,
+		.row = row,
+		.n = rows,
+		.y = y,
+		.biases = n->biased ? &n->biases : NULL,
 	};
 }
 
@@ -93,9 +105,14 @@ static void plain(const struct network *n, const float *x, double *y)
 		for (int i = 0; i < HIDDEN; i++)
 			up += (double)row[i] * (double)x[i];
 		act[r] = gate / (1 + exp(-gate)) * up;
+		if (!n->biased)
+			continue;
+		gate = fmin(gate + (double)n->bias[r], 1);
+		up = fmax(fmin(up + (double)n->bias[WIDTH + r], 1), -1);
+		act[r] = gate / (1 + exp(-1.702 * gate)) * (up + 1);
 	}
 	for (int r = 0; r < HIDDEN; r++) {
-		y[r] = 0;
+		y[r] = n->biased ? (double)n->bias[2 * WIDTH + r] : 0;
 		dequant_row(&n->m[FFN_DOWN], r, row);
 		for (int i = 0; i < WIDTH; i++)
 			y[r] += (double)row[i] * act[i];
@@ -149,10 +166,12 @@ static void together_as_alone(void **state)
 		x[i] = random_float();
 	for (int i = 0; i < ROWS; i++)
 		row[i] = i * 7 % X;
-	for (size_t f = 0; f < FORMATS; f++) {
-		struct network n[TASKS];
-		for (int t = 0; t < TASKS; t++)
-			make(&n[t], formats[f]);
+	for (size_t k = 0; k < 2 * FORMATS; k++) {
+		static struct network n[TASKS];
+		for (int t = 0; t < TASKS; t++) {
+			make(&n[t], formats[k / 2]);
+			n[t].biased = k % 2;
+		}
 		for (int threads = 1; threads <= 7; threads += 3)
 			for (int floats = 0; floats < 2; floats++) {
 				struct arena a = { NULL, 0 };
