@@ -6,9 +6,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "expertfs/fail.h"
 #include "expertfs/shard.h"
 
 #define PIECE (1u << 20)
@@ -83,5 +86,37 @@ int sync_folder(const char *dir)
 		return -errno;
 	err = fsync(fd) == 0 ? 0 : -errno;
 	close(fd);
+	return err;
+}
+
+static int name_fresh(const char *path, char fresh[PATH_MAX], char *why)
+{
+	if (snprintf(fresh, PATH_MAX, "%s.new", path) >= PATH_MAX)
+		return fail(why, ENAMETOOLONG, "%s: the path is too long", path);
+	return 0;
+}
+
+int replace_begin(const char *path, FILE **f, char *why)
+{
+	char fresh[PATH_MAX];
+	int err = name_fresh(path, fresh, why);
+
+	*f = err ? NULL : fopen(fresh, "we");
+	return err || *f ? err : fail(why, errno, "%s: %s", fresh, strerror(errno));
+}
+
+int replace_end(FILE *f, const char *path, char *why)
+{
+	char fresh[PATH_MAX];
+	int err = name_fresh(path, fresh, why);
+
+	if (!err && (ferror(f) || fflush(f) != 0 || fsync(fileno(f)) != 0))
+		err = fail(why, errno ? errno : EIO, "%s: %s", fresh, strerror(errno));
+	if (fclose(f) != 0 && !err)
+		err = fail(why, errno, "%s: %s", fresh, strerror(errno));
+	if (!err && rename(fresh, path) != 0)
+		err = fail(why, errno, "%s: %s", path, strerror(errno));
+	if (err)
+		unlink(fresh);
 	return err;
 }

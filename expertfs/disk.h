@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* Whether the file system says (statx, Linux 6.1) that direct I/O at multiples of `offset` bytes,
  * with memory on 4 KiB, will do. One that does not say is to be tried. */
@@ -29,5 +30,11 @@ int direct_write(int fd, const void *buf, uint64_t n, uint64_t offset,
 /* What was made, renamed or removed in a folder is on the drive when it returns 0, else negative
  * errno. */
 int sync_folder(const char *dir);
+
+/* A small file that takes the place of another one in a single step: what is printed to *f has path
+ * as its name, and is on the drive, once replace_end() returns 0; until then it is PATH.new, and after
+ * an error that is gone and path is as it was. Negative errno and the sentence. */
+int replace_begin(const char *path, FILE **f, char *why);
+int replace_end(FILE *f, const char *path, char *why);
 
 #endif

@@ -15,6 +15,7 @@
 #include <xxhash.h>
 
 #include "expertfs/catalog.h"
+#include "expertfs/disk.h"
 #include "expertfs/fail.h"
 #include "expertfs/gguf_model.h"
 #include "expertfs/log.h"
@@ -145,26 +146,17 @@ static bool holds(const char *path, const char *text)
  * open, so it is replaced, not changed. */
 static int put_file(const struct store *s, const char *name, const char *text, char *why)
 {
-	char path[PATH_MAX], fresh[PATH_MAX];
+	char path[PATH_MAX];
 	int err = path_in(s, name, "", path, why);
 	FILE *f;
 
-	err = err ? err : path_in(s, name, ".new", fresh, why);
 	if (err || holds(path, text))
 		return err;
-	f = fopen(fresh, "we");
-	if (!f)
-		return fail(why, errno, "%s: %s", fresh, strerror(errno));
-	fputs(text, f);
-	if (fflush(f) != 0 || fsync(fileno(f)) != 0)
-		err = fail(why, errno, "%s: %s", fresh, strerror(errno));
-	if (fclose(f) != 0 && !err)
-		err = fail(why, errno, "%s: %s", fresh, strerror(errno));
-	if (!err && rename(fresh, path) != 0)
-		err = fail(why, errno, "%s: %s", path, strerror(errno));
+	err = replace_begin(path, &f, why);
 	if (err)
-		unlink(fresh);
-	return err;
+		return err;
+	fputs(text, f);
+	return replace_end(f, path, why);
 }
 
 static int put_link(const struct store *s, const char *name, const char *target, char *why)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "expertfs/catalog.h"
+#include "expertfs/disk.h"
 #include "expertfs/fail.h"
 #include "expertfs/gguf.h"
 
@@ -319,25 +320,16 @@ bool store_unread(struct store *s, const struct extent_list *old)
 
 int store_write_shards(const char *dir, const char *const *paths, uint32_t n, char *why)
 {
-	char path[PATH_MAX], fresh[PATH_MAX];
+	char path[PATH_MAX];
 	FILE *f;
-	int err = 0;
+	int err;
 
-	if (snprintf(path, sizeof(path), "%s/shards", dir) >= (int)sizeof(path) - 8)
+	if (snprintf(path, sizeof(path), "%s/shards", dir) >= (int)sizeof(path))
 		return fail(why, ENAMETOOLONG, "%s: the path is too long", dir);
-	snprintf(fresh, sizeof(fresh), "%s/shards.new", dir);
-	f = fopen(fresh, "we");
-	if (!f)
-		return fail(why, errno, "%s: %s", fresh, strerror(errno));
+	err = replace_begin(path, &f, why);
+	if (err)
+		return err;
 	for (uint32_t i = 0; i < n; i++)
 		fprintf(f, "%s\n", paths[i] ? paths[i] : "-");
-	if (fflush(f) != 0 || fsync(fileno(f)) != 0)
-		err = fail(why, errno, "%s: %s", fresh, strerror(errno));
-	if (fclose(f) != 0 && !err)
-		err = fail(why, errno, "%s: %s", fresh, strerror(errno));
-	if (!err && rename(fresh, path) != 0)
-		err = fail(why, errno, "%s: %s", path, strerror(errno));
-	if (err)
-		unlink(fresh);
-	return err;
+	return replace_end(f, path, why);
 }

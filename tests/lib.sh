@@ -177,6 +177,20 @@ except (OSError, ValueError, KeyError, IndexError, TypeError) as e:
 print(v if isinstance(v, str) else json.dumps(v))' "$1" "$2"
 }
 
+# plain_folder CHECKPOINT DIR [OPTION...]: packs it with coli-pack's options; DIR becomes the plain folder that the engine
+# reads without a daemon.
+plain_folder()
+{
+	local checkpoint=$1 dir=$2
+	shift 2
+	rm -rf "$WORK/packed" "$dir"
+	coli-pack "$@" "$checkpoint" "$WORK/packed" >"$WORK/pack.log" 2>&1 ||
+		die "coli-pack $* $checkpoint: $(tail -n 1 "$WORK/pack.log")"
+	expertctl export "$WORK/packed" "$dir" >"$WORK/export.log" 2>&1 ||
+		die "expertctl export of $checkpoint: $(tail -n 1 "$WORK/export.log")"
+	rm -rf "$WORK/packed"
+}
+
 # stat_of MNT KEY: the same for the daemon's own figures.
 stat_of()
 {

@@ -5,16 +5,6 @@
 # the tokens whether, how far and how well was guessed.
 . "$(dirname "$0")/../lib.sh"
 
-# plain CHECKPOINT DIR [options]
-plain()
-{
-	local checkpoint=$1 dir=$2
-	shift 2
-	coli-pack "$@" "$checkpoint" "$WORK/store" 2>/dev/null
-	expertctl export "$WORK/store" "$dir" 2>/dev/null
-	rm -rf "$WORK/store"
-}
-
 # without FROM TO WORD: the checkpoint with all tensors that have WORD in their names under other names.
 without()
 {
@@ -32,13 +22,13 @@ EOF
 }
 
 oracle=$TEST_DATA/oracles/mtp
-plain "$oracle" "$WORK/own" --bits 32 --dense-bits 32
+plain_folder "$oracle" "$WORK/own" --bits 32 --dense-bits 32
 without "$oracle" "$WORK/half" layers.3.embed_tokens
 without "$WORK/half" "$WORK/none" layers.3.shared_head.head
-plain "$WORK/none" "$WORK/shared" --bits 32 --dense-bits 32
-plain "$TEST_DATA/tale-moe" "$WORK/tale"
-plain "$TEST_DATA/oracles/fp8" "$WORK/fp8"
-plain "$TEST_DATA/glm-s" "$WORK/glm"
+plain_folder "$WORK/none" "$WORK/shared" --bits 32 --dense-bits 32
+plain_folder "$TEST_DATA/tale-moe" "$WORK/tale"
+plain_folder "$TEST_DATA/oracles/fp8" "$WORK/fp8"
+plain_folder "$TEST_DATA/glm-s" "$WORK/glm"
 
 section 'guesses against the reference'
 for which in own shared; do

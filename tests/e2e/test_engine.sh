@@ -10,20 +10,10 @@ expected=$tale/expected.json
 PROMPT='Once upon a time there was a king'
 D=$WORK/tale
 
-# plain CHECKPOINT DIR [options]
-plain()
-{
-	local checkpoint=$1 dir=$2
-	shift 2
-	coli-pack "$@" "$checkpoint" "$WORK/store" 2>/dev/null
-	expertctl export "$WORK/store" "$dir" 2>/dev/null
-	rm -rf "$WORK/store"
-}
-
-plain "$tale" "$D" --bits 16 --dense-bits 16
-plain "$tale" "$WORK/tale4"
-plain "$TEST_DATA/glm-s" "$WORK/glm" --bits 32 --dense-bits 32
-plain "$TEST_DATA/oracles/fused" "$WORK/fused" --bits 32 --dense-bits 32
+plain_folder "$tale" "$D" --bits 16 --dense-bits 16
+plain_folder "$tale" "$WORK/tale4"
+plain_folder "$TEST_DATA/glm-s" "$WORK/glm" --bits 32 --dense-bits 32
+plain_folder "$TEST_DATA/oracles/fused" "$WORK/fused" --bits 32 --dense-bits 32
 
 # holds FILE EXPRESSION: true of the JSON object o.
 holds()

@@ -13,18 +13,6 @@ compare()
 	python3 "$ROOT/tests/e2e/compare.py" "$@"
 }
 
-# plain CHECKPOINT DIR PACK_OPTIONS...: DIR becomes the plain directory of the checkpoint.
-plain()
-{
-	local checkpoint=$1 dir=$2
-	shift 2
-	rm -rf "$WORK/store" "$dir"
-	coli-pack "$@" "$checkpoint" "$WORK/store" >"$WORK/pack.log" 2>&1 ||
-		die "coli-pack $* $checkpoint: $(tail -n 1 "$WORK/pack.log")"
-	expertctl export "$WORK/store" "$dir" >"$WORK/export.log" 2>&1 ||
-		die "expertctl export of $checkpoint: $(tail -n 1 "$WORK/export.log")"
-}
-
 # ask DIR OUT ARGUMENTS...
 ask()
 {
@@ -72,7 +60,7 @@ drafts()
 
 for checkpoint in "$families"/*/; do
 	section "$(basename "$checkpoint")"
-	plain "$checkpoint" "$WORK/plain" --bits 32 --dense-bits 32
+	plain_folder "$checkpoint" "$WORK/plain" --bits 32 --dense-bits 32
 	compare prompts "$checkpoint/expected.json" >"$WORK/prompts"
 	mapfile -t prompts <"$WORK/prompts"
 	[ ${#prompts[@]} -ge 3 ] || die "there are only ${#prompts[@]} prompts"
@@ -84,9 +72,9 @@ for checkpoint in "$families"/*/; do
 	*/deepseek_v3/ | */glm4_air/) drafts "$WORK/plain" "${prompts[1]}" ;;
 	esac
 	same_bits "$WORK/plain" "${prompts[2]}" --kv bf16
-	plain "$checkpoint" "$WORK/plain" --bits 4 --dense-bits 8 --group-size 32
+	plain_folder "$checkpoint" "$WORK/plain" --bits 4 --dense-bits 8 --group-size 32
 	same_bits "$WORK/plain" "${prompts[2]}"
-	plain "$checkpoint" "$WORK/plain" --bits 8 --dense-bits 8 --group-size 32
+	plain_folder "$checkpoint" "$WORK/plain" --bits 8 --dense-bits 8 --group-size 32
 	ask "$WORK/plain" "$WORK/out.json" --prompt-ids "${prompts[2]}" -n 1 --threads 1
 	# So few keys are chosen that rounding takes others: no bound could be small.
 	[[ $checkpoint = */deepseek_v32/ ]] ||

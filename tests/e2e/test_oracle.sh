@@ -11,18 +11,6 @@ compare()
 	python3 "$ROOT/tests/e2e/compare.py" "$@"
 }
 
-# plain CHECKPOINT DIR PACK_OPTIONS...: DIR becomes the plain directory of the checkpoint.
-plain()
-{
-	local checkpoint=$1 dir=$2
-	shift 2
-	rm -rf "$WORK/store" "$dir"
-	coli-pack "$@" "$checkpoint" "$WORK/store" >"$WORK/pack.log" 2>&1 ||
-		die "coli-pack $* $checkpoint: $(tail -n 1 "$WORK/pack.log")"
-	expertctl export "$WORK/store" "$dir" >"$WORK/export.log" 2>&1 ||
-		die "expertctl export of $checkpoint: $(tail -n 1 "$WORK/export.log")"
-}
-
 # One thread: the models are tiny, and the machine may have other work.
 # ask DIR OUT ARGUMENTS...
 ask()
@@ -70,7 +58,7 @@ check_bits()
 {
 	local expected=$TEST_DATA/oracles/$1/expected.json i
 	section "oracles/$1 at $2/$3 bits, groups of $4"
-	plain "$TEST_DATA/oracles/$1" "$WORK/bits" --bits "$2" --dense-bits "$3" --group-size "$4"
+	plain_folder "$TEST_DATA/oracles/$1" "$WORK/bits" --bits "$2" --dense-bits "$3" --group-size "$4"
 	read_prompts "$expected"
 	for i in "${!prompts[@]}"; do
 		ask "$WORK/bits" "$WORK/out.json" --prompt-ids "${prompts[i]}" -n 1 --logits \
@@ -81,7 +69,7 @@ check_bits()
 
 for oracle in glm-s oracles/{groups,pattern,fused,fp8,half}; do
 	section "$oracle"
-	plain "$TEST_DATA/$oracle" "$WORK/plain" --bits 32 --dense-bits 32
+	plain_folder "$TEST_DATA/$oracle" "$WORK/plain" --bits 32 --dense-bits 32
 	check_cases "$WORK/plain" "$TEST_DATA/$oracle/expected.json"
 	section "$oracle, --kv f32"
 	check_cases "$WORK/plain" "$TEST_DATA/$oracle/expected.json" --kv f32
@@ -90,7 +78,7 @@ done
 # bfloat16 checkpoints lose nothing at 16 bits.
 for oracle in oracles/{groups,fused}; do
 	section "$oracle at 16 bits"
-	plain "$TEST_DATA/$oracle" "$WORK/plain" --bits 16 --dense-bits 16
+	plain_folder "$TEST_DATA/$oracle" "$WORK/plain" --bits 16 --dense-bits 16
 	check_cases "$WORK/plain" "$TEST_DATA/$oracle/expected.json"
 done
 
@@ -108,7 +96,7 @@ eval_tale()
 }
 
 section 'tale-moe at 16 bits'
-plain "$tale" "$WORK/tale" --bits 16 --dense-bits 16
+plain_folder "$tale" "$WORK/tale" --bits 16 --dense-bits 16
 eval_tale
 check compare nll "$tale/expected.json" "$WORK/out.json" 0.5
 read_prompts "$tale/expected.json" --text
@@ -118,7 +106,7 @@ for i in "${!prompts[@]}"; do
 done
 
 section 'tale-moe at the default bits'
-plain "$tale" "$WORK/tale"
+plain_folder "$tale" "$WORK/tale"
 eval_tale --activations 32
 check compare nll "$tale/expected.json" "$WORK/out.json" 3
 # The reference on the dequantised weights: that much is lost in principle, no more in practice.

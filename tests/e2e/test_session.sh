@@ -15,18 +15,8 @@ ROUNDS=${KILL_ROUNDS:-6}
 RANDOM=${KILL_SEED:=$((RANDOM))}
 echo "KILL_SEED=$KILL_SEED"
 
-# plain CHECKPOINT DIR [options]
-plain()
-{
-	local checkpoint=$1 dir=$2
-	shift 2
-	coli-pack "$@" "$checkpoint" "$WORK/store" 2>/dev/null
-	expertctl export "$WORK/store" "$dir" 2>/dev/null
-	rm -rf "$WORK/store"
-}
-
-plain "$tale" "$D"
-plain "$TEST_DATA/glm-s" "$G" --bits 32 --dense-bits 32
+plain_folder "$tale" "$D"
+plain_folder "$TEST_DATA/glm-s" "$G" --bits 32 --dense-bits 32
 coli-engine tokenize "$D" <"$tale/held-out.txt" | cut -d' ' -f1-900 >"$WORK/long"
 
 # ids A B: tokens A to B of a long text, counted from 1.
