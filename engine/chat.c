@@ -85,11 +85,11 @@ static const struct chat_format *by_print(uint64_t print)
 static int unknown_name(const char *format, char *why)
 {
 	char names[256] = "";
+	size_t used = 0;
 
-	for (size_t i = 0; i < FORMATS; i++) {
-		strcat(names, i ? ", " : "");
-		strcat(names, formats[i].name);
-	}
+	for (size_t i = 0; i < FORMATS && used < sizeof(names); i++)
+		used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i ? ", " : "",
+					 formats[i].name);
 	return fail(why, EINVAL, "the chat format \"%.40s\" is not known; known are %s", format,
 		    names);
 }

@@ -4,7 +4,6 @@
  * message to the next, and what looks odd here is odd there: of the calls of one turn, V3 and R1
  * close the list behind each but the first, and the first one of the whole chat opens it.
  */
-#include <errno.h>
 #include <string.h>
 
 #include "engine/chat_parts.h"

@@ -4,7 +4,6 @@
  * things and differ in newlines, in the call format, and in when reasoning is replayed.
  * Spec: tokenizers.md, section 7; sources are the templates themselves.
  */
-#include <errno.h>
 #include <string.h>
 
 #include "engine/chat_parts.h"

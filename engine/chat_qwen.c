@@ -2,7 +2,6 @@
  *
  * The chat templates of Qwen2-MoE and Qwen3-MoE: see chat_parts.h.
  */
-#include <errno.h>
 #include <string.h>
 
 #include "engine/chat_parts.h"

@@ -219,7 +219,7 @@ expect_fail 2 'no option -z' coli-engine eval "$D" -f x -z
 expect_fail 2 '^coli-engine: -p needs a value' coli-engine run "$D" -p
 expect_fail 2 '[-]-ctx needs a value' coli-engine eval "$D" -f x --ctx
 expect_fail 2 'needs a text' coli-engine eval "$D"
-expect_fail 2 'one of --plain and --decode' coli-engine tokenize "$D" --plain --decode
+expect_fail 2 'one of --plain, --decode, --chat and --chat-text' coli-engine tokenize "$D" --plain --decode
 
 section 'what cannot be done is said in one sentence'
 expect_fail 1 'the prompt is empty' coli-engine run "$D" -p ''
