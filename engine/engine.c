@@ -487,7 +487,6 @@ int engine_limits(struct engine *e, const int tokens[PROFILE_PHASES], struct lim
 
 	if (r)
 		return r;
-	r = limits_find(e->file, &e->compute, e->dense.base, &e->profile, tokens, mount.drive_speed,
-			out);
+	r = limits_find(&e->dense, &e->compute, &e->profile, tokens, mount.drive_speed, out);
 	return r ? fail(why, -r, "no memory to measure the limits of this machine") : 0;
 }

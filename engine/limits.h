@@ -14,7 +14,7 @@
 #define ENGINE_LIMITS_H
 
 #include "engine/compute.h"
-#include "engine/modelfile.h"
+#include "engine/dense.h"
 #include "engine/profile.h"
 
 enum limit { LIMIT_DRIVE, LIMIT_MEMORY, LIMIT_PROCESSOR, LIMITS };
@@ -28,15 +28,16 @@ struct limits {
 	double used[PROFILE_PHASES][LIMITS];
 };
 
+/* The plain sum that tells how fast memory is: of n bytes, a multiple of 256, 8-byte aligned. */
+uint64_t limits_sum(const void *bytes, size_t n);
+
 /* used / most; 0: not known. */
 double limit_share(const struct limits *l, enum profile_phase phase, enum limit which);
 /* The one that the phase came nearest to. */
 enum limit limit_nearest(const struct limits *l, enum profile_phase phase);
 
-/* tokens: of each phase. drive_speed: bytes a second, 0: not known. dense: the bytes of dense.bin in
- * memory. 0 or -ENOMEM. */
-int limits_find(const struct modelfile *file, const struct compute *cp, const void *dense,
-		const struct profile *p, const int tokens[PROFILE_PHASES], double drive_speed,
-		struct limits *out);
+/* tokens: of each phase. drive_speed: bytes a second, 0: not known. 0 or -ENOMEM. */
+int limits_find(const struct dense *dense, const struct compute *cp, const struct profile *p,
+		const int tokens[PROFILE_PHASES], double drive_speed, struct limits *out);
 
 #endif
