@@ -56,9 +56,10 @@ static int format_list(uint64_t r, uint64_t c, struct colibri_format *out)
 static int take(const char *name, const struct colibri_format *f, struct colibri_format *out,
 		char *why)
 {
-	*out = *f;
-	if (f->form != SOURCE_NUMBERS)
+	if (f->form != SOURCE_NUMBERS) {
+		*out = *f;
 		return 0;
+	}
 	return fail(why, EINVAL,
 		    "%s is in Colibri's format %s%s; coli-pack reads int8-row, int4-row, "
 		    "int4-grouped, and fp8-e4m3-b128 with float32 scales",
@@ -113,7 +114,7 @@ int colibri_source(const struct checkpoint *ck, const struct st_tensor *t, const
 {
 	const struct st_tensor *scale = colibri_scales(ck, t->name);
 	const char *stamp = json_string_value(json_object_get(ck->stamps, t->name));
-	struct colibri_format f;
+	struct colibri_format f = { 0 }, other;
 	char name[512];
 
 	if (dims != 2)
@@ -130,7 +131,7 @@ int colibri_source(const struct checkpoint *ck, const struct st_tensor *t, const
 	if (err)
 		return err;
 	if (!stamp && f.form == SOURCE_INT8 && ck->colibri_fp8 &&
-	    colibri_format_of(name, shape[0], shape[1], t->bytes, scale->bytes, fp8_name, &f,
+	    colibri_format_of(name, shape[0], shape[1], t->bytes, scale->bytes, fp8_name, &other,
 			      NULL) == 0)
 		return fail(why, EINVAL,
 			    "%s may be int8-row or fp8-e4m3-b128: the container says that it has "

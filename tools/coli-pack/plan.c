@@ -154,7 +154,7 @@ static int count_copies(struct plan *p, const uint64_t *bytes, uint8_t *copies, 
 	memset(copies, (int)s->replicas, p->experts);
 	if (!s->hot_bytes)
 		return 0;
-	hot = calloc(p->experts, sizeof(*hot));
+	hot = calloc((size_t)p->experts + 1, sizeof(*hot));
 	if (!hot)
 		return fail(why, ENOMEM, "out of memory for the plan");
 	err = usage_hottest(p, bytes, hot, &p->usage_check, why);
