@@ -348,6 +348,42 @@ int quant_row(struct wfmt f, const float *src, int cols, int64_t row, void *code
 	return 0;
 }
 
+static void put_integers(struct wfmt f, const int8_t *x, uint8_t *codes)
+{
+	if (f.type == W_Q8) {
+		for (int i = 0; i < f.group; i += 4, codes += STEP)
+			memcpy(codes, x + i, 4);
+		return;
+	}
+	for (int i = 0; i < f.group; i += 8, codes += STEP)
+		for (int j = 0; j < 4; j++)
+			codes[j] = (uint8_t)((x[i + j] + 8) | (x[i + 4 + j] + 8) << 4);
+}
+
+int quant_row_coded(struct wfmt f, const int8_t *src, const float *scale, int every, int cols,
+		    int64_t row, void *codes, uint16_t *scales)
+{
+	const int lo = f.type == W_Q8 ? -127 : -8, hi = f.type == W_Q8 ? 127 : 7;
+	uint8_t *to = (uint8_t *)codes + codes_at(f, cols, row);
+	size_t group_bytes = (size_t)WBLOCK * (size_t)f.group / (f.type == W_Q8 ? 1 : 2);
+
+	scales += scales_at(f, cols, row);
+	for (int from = 0; from < cols; from += f.group, to += group_bytes, scales += WBLOCK) {
+		int8_t x[GROUP_MAX] = { 0 };
+		int n = cols - from < f.group ? cols - from : f.group;
+		float s = scale[from / every];
+		memcpy(x, src + from, (size_t)n);
+		for (int i = 0; i < n; i++)
+			if (x[i] < lo || x[i] > hi)
+				return -EDOM;
+		if (!(fabsf(s) <= HALF_MAX)) /* NaN as well */
+			return -EDOM;
+		*scales = float_to_half(s);
+		put_integers(f, x, to);
+	}
+	return 0;
+}
+
 static int code_q4(const uint8_t *codes, int i)
 {
 	int b = codes[(size_t)(i / 8) * STEP + (size_t)(i % 4)];

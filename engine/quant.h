@@ -117,6 +117,13 @@ int64_t wfmt_stored_rows(struct wfmt f, int64_t rows);
 int quant_row(struct wfmt f, const float *src, int cols, int64_t row, void *codes,
 	      uint16_t *scales);
 
+/* The same for a row that is quantised already: weight i is scale[i / every] * src[i]. The integers
+ * stay as they are and become q8 or q4; of the scales, which are rounded to fp16, every group gets
+ * its own copy. every: a multiple of f.group, or cols and more. -EDOM if f cannot hold an integer,
+ * or a scale is not finite or leaves the range of fp16. */
+int quant_row_coded(struct wfmt f, const int8_t *src, const float *scale, int every, int cols,
+		    int64_t row, void *codes, uint16_t *scales);
+
 /* The inverse, exactly: cols floats. Plain C; the engine's kernels must give the same bits. */
 void dequant_row(const struct wmat *m, int row, float *dst);
 

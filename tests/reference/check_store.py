@@ -3,15 +3,16 @@
 """Checks a store against the checkpoint it was made from, without any of the project's code.
 
     check_store.py STORE CHECKPOINT [--bits N] [--dense-bits N] [--group N] [--ignore REGEX]
-                                    [--every N] [--copies N] [--parts N]
+                                    [--every N] [--copies N] [--parts N] [--coded BOUND]
     check_store.py --same STORE STORE
     check_store.py --spread STORE [--copies N] [--parts N]
 
 Reads the safetensors, model.json, the catalog and the shards as their formats say, takes every
 weight out of both and compares. --every N: of q8 and q4 matrices only every Nth row, since this is
-slow. --copies, --parts: so many each expert, and each copy of it, must have. --same: two stores are
-equal byte for byte but for the store's id and what is computed from it. --spread: the weights are
-left out, only how experts lie on the drives is looked at.
+slow. --coded: q8 and q4 weights are those of the checkpoint, off by so much of themselves at most (0:
+not at all), instead of any nearest ones. --copies, --parts: so many each expert, and each copy of it,
+must have. --same: two stores are equal byte for byte but for the store's id and what is computed from
+it. --spread: the weights are left out, only how experts lie on the drives is looked at.
 """
 import argparse
 import array
@@ -121,6 +122,13 @@ def check_exact(what, want, data, kind):
     need(data == out.tobytes(), what + " is not the checkpoint rounded to bf16")
 
 
+def check_coded(what, weights, codes, scale, bound):
+    """Integers were kept; of a scale below 2^-14, float16 has multiples of 2^-24."""
+    for w, c in zip(weights, codes):
+        allowed = max(bound * abs(w), abs(c) * 2 ** -25) if bound else 0
+        need(abs(w - scale * c) <= allowed, what + ": not the weight of the checkpoint")
+
+
 def check_group(what, weights, codes, scale, kind):
     """The codes must be the nearest ones, the scale no worse than the plain choices."""
     top = max(abs(w) for w in weights)
@@ -180,8 +188,12 @@ def check_matrix(what, want, shape, data, kind, args):
             n = min(group, cols - g * group)
             first = r * cols + g * group
             need(not any(codes[n:]), what + ": codes beyond the last column")
-            check_group("%s, row %d, group %d" % (what, r, g), want[first:first + n], codes[:n],
-                        scales[((r - r % block) // block * groups + g) * block + r % block], kind)
+            place = "%s, row %d, group %d" % (what, r, g)
+            scale = scales[((r - r % block) // block * groups + g) * block + r % block]
+            if args.coded is None:
+                check_group(place, want[first:first + n], codes[:n], scale, kind)
+            else:
+                check_coded(place, want[first:first + n], codes[:n], scale, args.coded)
 
 
 def type_of(bits):
@@ -428,6 +440,7 @@ def main():
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--copies", type=int)
     parser.add_argument("--parts", type=int)
+    parser.add_argument("--coded", type=float)
     args = parser.parse_args()
     if len(args.folders) != (1 if args.spread else 2):
         parser.error("a wrong number of folders")

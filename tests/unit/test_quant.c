@@ -193,6 +193,73 @@ static void refuses_what_it_cannot_hold(void **state)
 	assert_int_equal(quant_row((struct wfmt){ W_Q8, 32 }, w, 32, 0, codes, &scale), 0);
 }
 
+/* Integers come back as they were, times their scale in fp16, wherever the groups end. */
+static void integers_stay(void **state)
+{
+	enum { ROWS = 19, COLS = 203 };
+	static const struct wfmt formats[] = {
+		{ W_Q8, 32 }, { W_Q8, 64 }, { W_Q8, 128 }, { W_Q4, 32 }, { W_Q4, 128 }
+	};
+	static _Alignas(64) char base[1 << 16];
+	static int8_t x[ROWS][COLS];
+	float scale[ROWS][2], got[COLS];
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(formats) / sizeof(*formats); k++) {
+		struct wfmt f = formats[k];
+		size_t n = wfmt_bytes(f, ROWS, COLS);
+		for (int every = 128; every <= 256; every *= 2) { /* 256: one for the row */
+			struct wmat m;
+			assert_true(n <= sizeof(base));
+			memset(base, 0, sizeof(base));
+			assert_int_equal(wmat_bind(&m, f, ROWS, COLS, base, n), 0);
+			for (int r = 0; r < ROWS; r++) {
+				for (int c = 0; c < COLS; c++)
+					x[r][c] = (int8_t)(f.type == W_Q8 ? (r * 7 + c) % 255 - 127
+									  : (r + c) % 16 - 8);
+				scale[r][0] = uniform();
+				scale[r][1] = uniform() * 1e-6f;
+				assert_int_equal(quant_row_coded(f, x[r], scale[r], every, COLS, r,
+								 base,
+								 (uint16_t *)(uintptr_t)m.scales),
+						 0);
+			}
+			for (int r = 0; r < ROWS; r++) {
+				dequant_row(&m, r, got);
+				for (int c = 0; c < COLS; c++)
+					assert_true(got[c] == half_to_float(float_to_half(
+								      scale[r][c / every])) *
+								      x[r][c]);
+			}
+		}
+	}
+}
+
+static void integers_that_do_not_fit(void **state)
+{
+	const struct wfmt q8 = { W_Q8, 32 }, q4 = { W_Q4, 32 };
+	const float bad[] = { NAN, INFINITY, 65505, -1e9f };
+	uint8_t codes[WBLOCK * 32];
+	uint16_t scales[WBLOCK];
+	int8_t x[32] = { 0 };
+	float scale = -65504;
+
+	(void)state;
+	x[31] = -127;
+	assert_int_equal(quant_row_coded(q8, x, &scale, 32, 32, 0, codes, scales), 0);
+	assert_int_equal(scales[0], 0xfbff);
+	x[31] = -128;
+	assert_int_equal(quant_row_coded(q8, x, &scale, 32, 32, 0, codes, scales), -EDOM);
+	for (int v = -128; v < 128; v++) {
+		x[31] = (int8_t)v;
+		assert_int_equal(quant_row_coded(q4, x, &scale, 32, 32, 0, codes, scales),
+				 v >= -8 && v < 8 ? 0 : -EDOM);
+	}
+	x[31] = 0;
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(quant_row_coded(q8, x, &bad[i], 32, 32, 0, codes, scales), -EDOM);
+}
+
 static void bind_checks(void **state)
 {
 	_Alignas(64) static char base[2048];
@@ -220,6 +287,8 @@ int main(void)
 		cmocka_unit_test(q4_search_pays),
 		cmocka_unit_test(exact_formats),
 		cmocka_unit_test(refuses_what_it_cannot_hold),
+		cmocka_unit_test(integers_stay),
+		cmocka_unit_test(integers_that_do_not_fit),
 		cmocka_unit_test(bind_checks),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

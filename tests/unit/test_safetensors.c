@@ -181,6 +181,7 @@ static void test_scaled_rows(void **state)
 	(void)state;
 	struct st_tensor weight = { .dtype = ST_F8_E4M3 }, scale = { .dtype = ST_F32 };
 	struct source s = { .tensor = &weight,
+			    .form = SOURCE_E4M3,
 			    .scale = &scale,
 			    .rows = 40,
 			    .cols = 20,
@@ -211,6 +212,7 @@ static void test_every_e4m3(void **state)
 	(void)state;
 	struct st_tensor weight = { .dtype = ST_F8_E4M3 }, scale = { .dtype = ST_F32 };
 	struct source s = { .tensor = &weight,
+			    .form = SOURCE_E4M3,
 			    .scale = &scale,
 			    .rows = 1,
 			    .cols = 256,

@@ -14,8 +14,9 @@
 static void usage(FILE *f)
 {
 	fputs("usage: coli-pack [options] CHECKPOINT STORE\n"
-	      "Makes a store for expertfs from a Hugging Face checkpoint folder, or from a GGUF\n"
-	      "file (of a split model the first one), whose tensors are copied as they are.\n"
+	      "Makes a store for expertfs from a Hugging Face checkpoint folder, also one of\n"
+	      "Colibri's containers, or from a GGUF file (of a split model the first one), whose\n"
+	      "tensors are copied as they are.\n"
 	      "\n"
 	      "  --bits 4|8|16|32         of the experts' weights (4); the MTP layer has at least "
 	      "8\n"

@@ -13,6 +13,7 @@
 
 #include "expertfs/fail.h"
 #include "tools/coli-pack/chat.h"
+#include "tools/coli-pack/colibri.h"
 #include "tools/coli-pack/gguf.h"
 #include "tools/coli-pack/textfile.h"
 
@@ -323,12 +324,13 @@ static int read_tensors(struct checkpoint *ck, char *why)
 	return err;
 }
 
-/* A checkpoint may promise MTP layers in its configuration and come without them. */
+/* A checkpoint may promise MTP layers in its configuration and come without them. Colibri's converter
+ * leaves out their indexers: they would guess other tokens without, so such a layer is left. */
 static int count_mtp(struct checkpoint *ck)
 {
 	struct pack_config *c = &ck->config;
 	int promised = c->mtp_layers, found = 0;
-	char prefix[48];
+	char prefix[96];
 
 	for (; found < promised; found++) {
 		int n = snprintf(prefix, sizeof(prefix), "model.layers.%d.",
@@ -344,6 +346,9 @@ static int count_mtp(struct checkpoint *ck)
 		}
 		if (lo == ck->tensors ||
 		    strncmp(ck->by_name[lo].tensor->name, prefix, (size_t)n) != 0)
+			break;
+		snprintf(prefix + n, sizeof(prefix) - (size_t)n, "self_attn.indexer.wq_b.weight");
+		if (ck->colibri && c->model.arch->indexer && !ckpt_find(ck, prefix))
 			break;
 	}
 	c->mtp_layers = found;
@@ -367,6 +372,7 @@ int ckpt_open(const char *dir, struct checkpoint **out, int *mtp_missing, char *
 	err = err ? err : read_tokenizer(ck, why);
 	err = err ? err : pack_chat_read(ck->dir, &ck->chat, why);
 	err = err ? err : read_tensors(ck, why);
+	err = err ? err : colibri_look(ck, why);
 	if (err) {
 		ckpt_close(ck);
 		return err;
@@ -385,6 +391,7 @@ void ckpt_close(struct checkpoint *ck)
 	free(ck->file);
 	free(ck->by_name);
 	gguf_source_free(ck->gguf);
+	json_decref(ck->stamps);
 	free(ck->eos);
 	free(ck->config_text);
 	json_decref(ck->chat);

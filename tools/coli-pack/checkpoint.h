@@ -32,11 +32,14 @@ struct checkpoint {
 	struct st_file *file;      /* sorted by path */
 	struct ckpt_name *by_name; /* sorted */
 	struct gguf_source *gguf;  /* gguf.h; NULL for a folder */
+	bool colibri;              /* colibri.h: some matrices have scales */
+	bool colibri_fp8;          /* of these, some are said to be fp8-e4m3-b128 */
+	json_t *stamps;            /* of those, tensor to format; NULL without */
 };
 
 /* 0, or negative errno with the sentence in why. config.mtp_layers is lowered to the MTP layers of
- * which the files hold any tensor; *mtp_missing gets the number that config.json promised beyond.
- */
+ * which the files hold any tensor (of a container of Colibri's: with their indexers);
+ * *mtp_missing gets the number that config.json promised beyond. */
 int ckpt_open(const char *dir, struct checkpoint **out, int *mtp_missing, char *why);
 void ckpt_close(struct checkpoint *ck); /* NULL is fine */
 

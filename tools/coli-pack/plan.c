@@ -35,6 +35,18 @@ static uint64_t source_size(const struct source *s)
 	return (uint64_t)s->rows * source_row_bytes(s);
 }
 
+static void count_codes(struct plan *p, const struct source *s, struct wfmt to)
+{
+	if ((s->form != SOURCE_INT8 && s->form != SOURCE_INT4) || !to.group)
+		return;
+	if (source_keeps_codes(s, to)) {
+		p->codes_kept++;
+	} else if (p->codes_anew++ == 0) {
+		p->anew = *s;
+		p->anew_as = to;
+	}
+}
+
 int plan_add_source(struct plan *p, const char *name, int dims, const struct source *src,
 		    bool plain, char *why)
 {
@@ -61,6 +73,7 @@ int plan_add_source(struct plan *p, const char *name, int dims, const struct sou
 	p->dense_count++;
 	p->dense_bytes += d->bytes;
 	p->source_bytes += source_size(&d->src);
+	count_codes(p, &d->src, d->fmt);
 	return 0;
 }
 
@@ -125,6 +138,7 @@ static int check_experts(struct plan *p, char *why)
 			if (err)
 				return err;
 			p->source_bytes += source_size(&s);
+			count_codes(p, &s, plan_layout_of(p, e)->matrix[m].fmt);
 		}
 	}
 	return 0;
@@ -140,7 +154,7 @@ static int count_copies(struct plan *p, const uint64_t *bytes, uint8_t *copies, 
 	memset(copies, (int)s->replicas, p->experts);
 	if (!s->hot_bytes)
 		return 0;
-	hot = calloc(p->experts, sizeof(*hot));
+	hot = calloc((size_t)p->experts + 1, sizeof(*hot));
 	if (!hot)
 		return fail(why, ENOMEM, "out of memory for the plan");
 	err = usage_hottest(p, bytes, hot, &p->usage_check, why);

@@ -81,6 +81,11 @@ struct plan {
 	uint32_t hot;         /* experts with one copy more */
 	struct placement place;
 	uint64_t source_bytes; /* to be read from the checkpoint */
+	/* Of the matrices of integers (colibri.h), those whose integers the store takes as they are,
+	 * and those that are quantised again, with one for an example. */
+	uint64_t codes_kept, codes_anew;
+	struct source anew;
+	struct wfmt anew_as;
 };
 
 extern const char *const plan_matrix_name[MATRICES];

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -207,6 +206,7 @@ static int parse_header(struct st_file *f, const char *text, char *why)
 		if (err == 0 && strcmp(name, "__metadata__") != 0)
 			err = parse_tensor(f, name, entry, why);
 	}
+	f->metadata = json_incref(json_object_get(root, "__metadata__"));
 	json_decref(root);
 	return err ? err : check_tiling(f, why);
 }
@@ -276,6 +276,7 @@ void st_close(struct st_file *f)
 	for (size_t i = 0; i < f->tensors; i++)
 		free(f->tensor[i].name);
 	free(f->tensor);
+	json_decref(f->metadata);
 	if (f->fd >= 0)
 		close(f->fd);
 	free(f->path);

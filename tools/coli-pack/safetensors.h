@@ -7,11 +7,12 @@
  * ...} the rest   the tensors, row-major, at these offsets from the end of the header
  *
  * Source of the format: the README of huggingface/safetensors. As there, the tensors must fill the
- * rest exactly: no overlap, no gap, nothing behind the last. "__metadata__" is ignored.
+ * rest exactly: no overlap, no gap, nothing behind the last. "__metadata__" is kept unchecked.
  */
 #ifndef COLI_PACK_SAFETENSORS_H
 #define COLI_PACK_SAFETENSORS_H
 
+#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <time.h>
@@ -41,6 +42,7 @@ struct st_file {
 	uint64_t bytes;
 	uint64_t header_bytes, header_check; /* N, and XXH3 of these bytes */
 	struct timespec mtime;
+	json_t *metadata; /* "__metadata__", NULL if there is none */
 	size_t tensors;
 	struct st_tensor *tensor; /* in order of offset */
 };

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/quant.h"
 #include "expertfs/fail.h"
+#include "tools/coli-pack/colibri.h"
 #include "tools/coli-pack/textfile.h"
 
 #define MXFP4_GROUP 32 /* numbers with one scale */
@@ -55,6 +55,7 @@ static int bind_scale(const struct checkpoint *ck, struct source *s, const uint6
 	if (s->scale->dtype != ST_F32 && s->scale->dtype != ST_BF16)
 		return fail(why, EINVAL, "%s in %s is %s, not F32 or BF16", name,
 			    s->scale->file->path, s->scale->dtype_name);
+	s->form = SOURCE_E4M3;
 	s->block_rows = ck->config.block_rows;
 	s->block_cols = ck->config.block_cols;
 	want[0] = shape[0];
@@ -76,6 +77,8 @@ static int bind_tensor(const struct checkpoint *ck, const char *name, const uint
 		return fail(why, EINVAL, "%s would have rows of %" PRIu64 " weights", name, cols);
 	if (!t)
 		return fail(why, EINVAL, "the checkpoint %s has no tensor %s", ck->dir, name);
+	if (colibri_scales(ck, name))
+		return colibri_source(ck, t, shape, dims, s, why);
 	if (!has_shape(t, shape, dims))
 		return wrong_shape(t, shape, dims, why);
 	if (t->dtype == ST_OTHER)
@@ -123,8 +126,8 @@ int source_part(const struct checkpoint *ck, const char *name, const uint64_t *s
 		return err;
 	if (s->scale)
 		return fail(why, EINVAL,
-			    "%s in %s is F8_E4M3: a matrix that is interleaved or transposed "
-			    "cannot have that type",
+			    "%s in %s has scales: a matrix that is interleaved or transposed "
+			    "cannot have them",
 			    name, s->tensor->file->path);
 	uint64_t each = st_dtype_size(s->tensor->dtype);
 	s->offset += part->first * each;
@@ -164,7 +167,11 @@ int source_mxfp4(const struct checkpoint *ck, const char *name, int experts, int
 	if (cols % MXFP4_GROUP)
 		return fail(why, EINVAL, "%s: rows of %d numbers are not whole groups of %d", name,
 			    cols, MXFP4_GROUP);
-	*s = (struct source){ .mxfp4 = true, .rows = rows, .cols = cols };
+	*s = (struct source){ .form = SOURCE_MXFP4,
+			      .rows = rows,
+			      .cols = cols,
+			      .block_rows = 1,
+			      .block_cols = MXFP4_GROUP };
 	int err = bind_bytes(ck, name, "_blocks", shape, 4, &s->tensor, why);
 	err = err ? err : bind_bytes(ck, name, "_scales", shape, 3, &s->scale, why);
 	if (err)
@@ -179,14 +186,16 @@ int source_mxfp4(const struct checkpoint *ck, const char *name, int experts, int
 
 static size_t unit_bytes(const struct source *s)
 {
-	return s->mxfp4 ? 1 : st_dtype_size(s->tensor->dtype);
+	return s->form == SOURCE_NUMBERS ? st_dtype_size(s->tensor->dtype) : 1;
 }
 
 size_t source_row_bytes(const struct source *s)
 {
 	if (s->raw_row)
 		return s->raw_row;
-	return s->mxfp4 ? (size_t)s->cols / 2 : (size_t)s->cols * unit_bytes(s);
+	if (s->form == SOURCE_MXFP4 || s->form == SOURCE_INT4)
+		return (size_t)(s->cols + 1) / 2;
+	return (size_t)s->cols * unit_bytes(s);
 }
 
 static int64_t first_block(const struct source *s, int64_t row)
@@ -198,8 +207,6 @@ size_t source_scales(const struct source *s, int64_t row, int64_t rows)
 {
 	if (!s->scale)
 		return 0;
-	if (s->mxfp4)
-		return (size_t)(rows * (s->cols / MXFP4_GROUP));
 	int64_t n = first_block(s, row + rows - 1) - first_block(s, row) + 1;
 	return (size_t)(n * blocks(s->cols, s->block_cols));
 }
@@ -298,8 +305,8 @@ int source_read(const struct source *s, int64_t row, int64_t rows, void *buf, fl
 		posix_fadvise(f->fd, (off_t)from, (off_t)bytes, POSIX_FADV_DONTNEED);
 	if (err || !s->scale)
 		return err;
-	return s->mxfp4 ? read_exponents(s, row, rows, scales, why)
-			: read_blocks(s, row, rows, scales, why);
+	return s->form == SOURCE_MXFP4 ? read_exponents(s, row, rows, scales, why)
+				       : read_blocks(s, row, rows, scales, why);
 }
 
 /* The OCP 8-bit format E4M3: bias 7, no infinities, all ones is not a number. */
@@ -340,40 +347,80 @@ static void row_mxfp4(const struct source *s, const uint8_t *from, const float *
 	}
 }
 
+static int integer(const struct source *s, const uint8_t *from, int i)
+{
+	if (s->form == SOURCE_INT8)
+		return (int8_t)from[i];
+	return (from[i / 2] >> i % 2 * 4 & 15) - 8;
+}
+
+static void row_integers(const struct source *s, const uint8_t *from, const float *scales,
+			 float *dst)
+{
+	for (int c = 0; c < s->cols; scales++) {
+		int end = s->cols - c > s->block_cols ? c + s->block_cols : s->cols;
+		for (; c < end; c++)
+			dst[c] = (float)integer(s, from, c) * *scales;
+	}
+}
+
+static void row_numbers(const struct source *s, const char *from, float *dst)
+{
+	enum st_dtype type = s->tensor->dtype;
+
+	if (type == ST_F32) {
+		memcpy(dst, from, (size_t)s->cols * sizeof(float));
+		return;
+	}
+	for (int i = 0; i < s->cols; i++) {
+		uint16_t v;
+		memcpy(&v, from + 2 * (size_t)i, sizeof(v));
+		dst[i] = type == ST_BF16 ? bf16_to_float(v) : half_to_float(v);
+	}
+}
+
+static const void *row_of(const struct source *s, int64_t first, int64_t row, const void *buf)
+{
+	return (const char *)buf + (size_t)(row - first) * source_row_bytes(s);
+}
+
+const float *source_row_scales(const struct source *s, int64_t first, int64_t row,
+			       const float *scales)
+{
+	return scales +
+	       (first_block(s, row) - first_block(s, first)) * blocks(s->cols, s->block_cols);
+}
+
 void source_row(const struct source *s, int64_t first, int64_t row, const void *buf,
 		const float *scales, float *dst)
 {
-	const char *from = (const char *)buf + (size_t)(row - first) * source_row_bytes(s);
+	const void *from = row_of(s, first, row, buf);
 
-	if (s->mxfp4) {
-		row_mxfp4(s, (const uint8_t *)from,
-			  scales + (row - first) * (s->cols / MXFP4_GROUP), dst);
+	if (s->form == SOURCE_NUMBERS) {
+		row_numbers(s, from, dst);
 		return;
 	}
-	switch (s->tensor->dtype) {
-	case ST_F32:
-		memcpy(dst, from, (size_t)s->cols * sizeof(float));
-		break;
-	case ST_BF16:
-		for (int i = 0; i < s->cols; i++) {
-			uint16_t v;
-			memcpy(&v, from + 2 * (size_t)i, sizeof(v));
-			dst[i] = bf16_to_float(v);
-		}
-		break;
-	case ST_F16:
-		for (int i = 0; i < s->cols; i++) {
-			uint16_t v;
-			memcpy(&v, from + 2 * (size_t)i, sizeof(v));
-			dst[i] = half_to_float(v);
-		}
-		break;
-	case ST_F8_E4M3:
-		scales += (first_block(s, row) - first_block(s, first)) *
-			  blocks(s->cols, s->block_cols);
-		row_e4m3(s, (const uint8_t *)from, scales, dst);
-		break;
-	case ST_OTHER: /* refused when the source was bound */
-		break;
-	}
+	scales = source_row_scales(s, first, row, scales);
+	if (s->form == SOURCE_E4M3)
+		row_e4m3(s, from, scales, dst);
+	else if (s->form == SOURCE_MXFP4)
+		row_mxfp4(s, from, scales, dst);
+	else
+		row_integers(s, from, scales, dst);
+}
+
+bool source_keeps_codes(const struct source *s, struct wfmt f)
+{
+	bool holds = f.type == W_Q8 ? s->form == SOURCE_INT8 || s->form == SOURCE_INT4
+				    : f.type == W_Q4 && s->form == SOURCE_INT4;
+
+	return holds && (s->block_cols >= s->cols || s->block_cols % f.group == 0);
+}
+
+void source_codes(const struct source *s, int64_t first, int64_t row, const void *buf, int8_t *dst)
+{
+	const uint8_t *from = row_of(s, first, row, buf);
+
+	for (int i = 0; i < s->cols; i++)
+		dst[i] = (int8_t)integer(s, from, i);
 }

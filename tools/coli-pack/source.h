@@ -11,24 +11,37 @@
  * MXFP4 matrices (gpt-oss) are two tensors of bytes: NAME_blocks [..., cols / 32, 16], of two 4-bit
  * numbers (E2M1) a byte, the first in the low nibble; and NAME_scales [..., cols / 32], of which
  * each scales 32 numbers by 2^(scale - 127). (OCP Microscaling Formats 1.0, 5.2.)
+ *
+ * Colibri's containers have matrices of 8- and 4-bit integers, of E4M3 too: see colibri.h.
  */
 #ifndef COLI_PACK_SOURCE_H
 #define COLI_PACK_SOURCE_H
 
+#include "engine/quant.h"
 #include "tools/coli-pack/checkpoint.h"
 
 #define SOURCE_MAX_COLS (1 << 24) /* of a row, so that one fits a chunk of reader.h */
 
+/* What a row is made of. All but the first have scales: a weight is the number times the scale of
+ * its block. */
+enum source_form {
+	SOURCE_NUMBERS, /* of the tensor's type */
+	SOURCE_E4M3,
+	SOURCE_MXFP4,
+	SOURCE_INT8, /* signed */
+	SOURCE_INT4  /* two a byte, the first in the low half, each with 8 added */
+};
+
 struct source {
 	const struct st_tensor *tensor;
+	enum source_form form;
 	uint64_t offset; /* of the first row, in tensor->file */
 	int64_t rows;
 	int cols;
-	const struct st_tensor *scale; /* NULL unless F8_E4M3 */
+	const struct st_tensor *scale; /* NULL if there are none */
 	uint64_t scale_offset; /* of the first scale of this matrix or expert, in scale->file */
 	int skipped; /* rows of the scaled matrix before the first of ours (a fused up matrix) */
-	int block_rows, block_cols;
-	bool mxfp4;
+	int block_rows, block_cols; /* of a scale */
 	/* Distances in the file, in bytes: from one row to the next, and from one stored unit of a
 	 * row (a number; of MXFP4 a byte) to the next. row_step 0: rows lie one after the other. */
 	uint64_t row_step, unit_step;
@@ -75,5 +88,13 @@ int source_read(const struct source *s, int64_t row, int64_t rows, void *buf, fl
  * is not. May run in any number of threads. */
 void source_row(const struct source *s, int64_t first, int64_t row, const void *buf,
 		const float *scales, float *dst);
+
+/* Whether the matrix is of integers that the format f can hold as they are: q8 or q4 with a group
+ * that does not reach over two scales. Then quant_row_coded() takes what the next two give: the
+ * integers of row `row`, and its scales, one for each block_cols of them. */
+bool source_keeps_codes(const struct source *s, struct wfmt f);
+void source_codes(const struct source *s, int64_t first, int64_t row, const void *buf, int8_t *dst);
+const float *source_row_scales(const struct source *s, int64_t first, int64_t row,
+			       const float *scales);
 
 #endif

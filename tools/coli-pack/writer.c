@@ -47,6 +47,22 @@ static int bad_weight(const struct chunk *c, int64_t row, const float *values, c
 		    row + c->src.skipped);
 }
 
+/* x: room for a row of floats. */
+static int quantise_row(const struct chunk *c, int64_t i, float *x, char *codes, uint16_t *scales)
+{
+	const struct source *s = &c->src;
+
+	if (source_keeps_codes(s, c->fmt)) {
+		int8_t *integers = (void *)x;
+		source_codes(s, c->row, c->row + i, c->data, integers);
+		return quant_row_coded(c->fmt, integers,
+				       source_row_scales(s, c->row, c->row + i, c->scales),
+				       s->block_cols, s->cols, i, codes, scales);
+	}
+	source_row(s, c->row, c->row + i, c->data, c->scales, x);
+	return quant_row(c->fmt, x, s->cols, i, codes, scales);
+}
+
 /* All rows of the chunk into codes and scales, both of the chunk's first row, which begins a block.
  * A thread takes whole blocks, so that no two write into one cache line. */
 static int quantise(struct writer *w, const struct chunk *c, char *codes, uint16_t *scales,
@@ -64,8 +80,7 @@ static int quantise(struct writer *w, const struct chunk *c, char *codes, uint16
 #pragma omp parallel for if (worth) schedule(dynamic, WBLOCK) reduction(min : bad)
 	for (int64_t i = 0; i < c->rows; i++) {
 		float *x = w->rows + (size_t)omp_get_thread_num() * w->row_room;
-		source_row(&c->src, c->row, c->row + i, c->data, c->scales, x);
-		if (quant_row(c->fmt, x, c->src.cols, i, codes, scales) != 0 && i < bad)
+		if (quantise_row(c, i, x, codes, scales) != 0 && i < bad)
 			bad = i;
 	}
 	if (bad == INT64_MAX)
