@@ -252,7 +252,8 @@ int dense_matrix(const struct dense *d, const char *name, int rows, int cols, st
 
 	if (r)
 		return r;
-	if (t->dims != 2 || t->rows != rows || t->cols != cols)
+	/* GGUF files have a matrix of one row as a vector. */
+	if ((t->dims != 2 && rows != 1) || t->rows != rows || t->cols != cols)
 		return fail(why, EINVAL,
 			    "%s/model.json: %s is %d x %d, the configuration says %d x %d",
 			    d->file->dir, name, t->rows, t->cols, rows, cols);

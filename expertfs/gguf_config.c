@@ -1,47 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GGUF metadata as the config.json that the model's Hugging Face checkpoint has: a table of keys,
- * and for each architecture what else its configuration says. Source: llama.cpp, constants.py and
- * convert_hf_to_gguf.py.
+ * GGUF metadata as the config.json that the model's Hugging Face checkpoint has: a table of keys
+ * that all architectures share; gguf_arch.h has what is each one's own. Source: llama.cpp,
+ * constants.py and conversion/.
+ *
+ * The engine's families fill in what a configuration lacks with what their checkpoints leave out,
+ * which is not what a GGUF file leaves out. So all that llama.cpp has a default for is said here.
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "expertfs/fail.h"
+#include "expertfs/gguf_arch.h"
 #include "expertfs/gguf_model.h"
 
-#define LONG_CONTEXT 1048576 /* of GLM-5.2, whose layers share indexers; GLM-5 has fewer */
-
-enum kind { INT, FLOAT, BOOL };
+/* absent: what a missing key stands for; NONE: it is left out. */
+#define NONE (-1)
 
 static const struct {
 	const char *gguf, *hf;
-	enum kind kind;
-} keys[] = {
-	{ "%s.embedding_length", "hidden_size", INT },
-	{ "%s.context_length", "max_position_embeddings", INT },
-	{ "%s.attention.head_count", "num_attention_heads", INT },
-	{ "%s.attention.q_lora_rank", "q_lora_rank", INT },
-	{ "%s.attention.kv_lora_rank", "kv_lora_rank", INT },
-	{ "%s.attention.indexer.head_count", "index_n_heads", INT },
-	{ "%s.attention.indexer.key_length", "index_head_dim", INT },
-	{ "%s.attention.indexer.top_k", "index_topk", INT },
-	{ "%s.attention.layer_norm_rms_epsilon", "rms_norm_eps", FLOAT },
-	{ "%s.rope.freq_base", "rope_theta", FLOAT },
-	{ "%s.rope.dimension_count", "qk_rope_head_dim", INT },
-	{ "%s.feed_forward_length", "intermediate_size", INT },
-	{ "%s.leading_dense_block_count", "first_k_dense_replace", INT },
-	{ "%s.nextn_predict_layers", "num_nextn_predict_layers", INT },
-	{ "%s.expert_count", "n_routed_experts", INT },
-	{ "%s.expert_used_count", "num_experts_per_tok", INT },
-	{ "%s.expert_shared_count", "n_shared_experts", INT },
-	{ "%s.expert_feed_forward_length", "moe_intermediate_size", INT },
-	{ "%s.expert_group_count", "n_group", INT },
-	{ "%s.expert_group_used_count", "topk_group", INT },
-	{ "%s.expert_weights_scale", "routed_scaling_factor", FLOAT },
-	{ "%s.expert_weights_norm", "norm_topk_prob", BOOL },
+	int absent;
+	bool latent; /* of MLA alone */
+} ints[] = {
+	{ "%s.embedding_length", "hidden_size", NONE, false },
+	{ "%s.context_length", "max_position_embeddings", NONE, false },
+	{ "%s.attention.head_count", "num_attention_heads", NONE, false },
+	{ "%s.attention.kv_lora_rank", "kv_lora_rank", NONE, true },
+	{ "%s.attention.indexer.head_count", "index_n_heads", NONE, true },
+	{ "%s.attention.indexer.key_length", "index_head_dim", NONE, true },
+	{ "%s.attention.indexer.top_k", "index_topk", NONE, true },
+	{ "%s.rope.dimension_count", "qk_rope_head_dim", NONE, true },
+	{ "%s.feed_forward_length", "intermediate_size", NONE, false },
+	{ "%s.leading_dense_block_count", "first_k_dense_replace", 0, false },
+	{ "%s.nextn_predict_layers", "num_nextn_predict_layers", 0, false },
+	{ "%s.expert_count", "n_routed_experts", NONE, false },
+	{ "%s.expert_used_count", "num_experts_per_tok", NONE, false },
+	{ "%s.expert_shared_count", "n_shared_experts", 0, false },
+	{ "%s.expert_group_count", "n_group", NONE, false },
+	{ "%s.expert_group_used_count", "topk_group", NONE, false },
 };
 
 /* An integer, or a list of one and the same for each layer. */
@@ -63,60 +62,56 @@ static int one_int(const struct gguf *g, const char *key, int64_t *out, char *wh
 	return 0;
 }
 
-static int take_key(const struct gguf *g, json_t *config, size_t i, char *why)
+int gguf_take_int(const struct gguf *g, const char *gguf, json_t *config, const char *hf,
+		  int64_t absent, char *why)
 {
-	int64_t n = 0;
-	double d = 0;
-	bool b = false;
-	int err;
+	int64_t n = absent;
+	int err = one_int(g, gguf, &n, why);
 
-	if (keys[i].kind == INT)
-		err = one_int(g, keys[i].gguf, &n, why);
-	else if (keys[i].kind == FLOAT)
-		err = gguf_float(g, keys[i].gguf, &d, why);
-	else
-		err = gguf_bool(g, keys[i].gguf, &b, why);
-	if (err)
-		return err == -ENOENT ? 0 : err;
-	err = json_object_set_new(config, keys[i].hf,
-				  keys[i].kind == INT     ? json_integer(n)
-				  : keys[i].kind == FLOAT ? json_real(d)
-							  : json_boolean(b));
-	return err ? fail(why, ENOMEM, "out of memory") : 0;
+	if (err && err != -ENOENT)
+		return err;
+	return n < 0 ? 0 : gguf_put(config, hf, json_integer(n), why);
 }
 
-static int put_int(json_t *config, const char *key, int64_t n, char *why)
+int gguf_put(json_t *config, const char *key, json_t *value, char *why)
 {
-	return json_object_set_new(config, key, json_integer(n))
-		       ? fail(why, ENOMEM, "out of memory")
-		       : 0;
+	return json_object_set_new(config, key, value) ? fail(why, ENOMEM, "out of memory") : 0;
 }
 
-static int64_t int_of(const json_t *config, const char *key)
+int64_t gguf_int_of(const json_t *config, const char *key)
 {
 	return json_integer_value(json_object_get(config, key));
 }
 
-/* A key that must be there. */
-static int need_int(const struct gguf *g, const char *key, int64_t *out, char *why)
+const struct gguf_tensor *gguf_layer_tensor(const struct gguf *g, const json_t *config,
+					    const char *name)
 {
-	int err = gguf_int(g, key, 1, INT32_MAX, out, why);
+	int64_t layers = gguf_int_of(config, "num_hidden_layers");
+	const struct gguf_tensor *t = NULL;
+	char full[GGUF_NAME_MAX + 1];
 
-	if (err == -ENOENT)
-		err = fail(why, EINVAL, "%s: %s%s is missing", g->part[0].path, g->arch, key + 2);
-	return err;
+	for (int64_t i = 0; i < layers && !t; i++) {
+		snprintf(full, sizeof(full), "blk.%" PRId64 ".%s", i, name);
+		t = gguf_tensor(g, full);
+	}
+	return t;
+}
+
+static int missing(const struct gguf *g, const char *key, char *why)
+{
+	return fail(why, EINVAL, "%s: %s.%s is missing", g->part[0].path, g->arch, key);
 }
 
 /* Rows of the embedding, blocks less those for speculation, and whether the head is a tensor of its
  * own. */
-static int common(const struct gguf *g, json_t *config, char *why)
+static int sizes(const struct gguf *g, json_t *config, char *why)
 {
 	const struct gguf_tensor *embd = gguf_tensor(g, "token_embd.weight");
-	int64_t blocks, extra = int_of(config, "num_nextn_predict_layers");
-	int err = need_int(g, "%s.block_count", &blocks, why);
+	int64_t blocks, extra = gguf_int_of(config, "num_nextn_predict_layers");
+	int err = gguf_int(g, "%s.block_count", 1, INT32_MAX, &blocks, why);
 
 	if (err)
-		return err;
+		return err == -ENOENT ? missing(g, "block_count", why) : err;
 	if (!embd || embd->dim[1] > INT32_MAX)
 		return fail(why, EINVAL, "%s: token_embd.weight is missing or no matrix",
 			    g->part[0].path);
@@ -124,111 +119,127 @@ static int common(const struct gguf *g, json_t *config, char *why)
 		return fail(why, EINVAL,
 			    "%s: %" PRId64 " blocks, %" PRId64 " of them for speculation",
 			    g->part[0].path, blocks, extra);
-	err = put_int(config, "vocab_size", (int64_t)embd->dim[1], why);
-	err = err ? err : put_int(config, "num_hidden_layers", blocks - extra, why);
-	if (!err && json_object_set_new(config, "tie_word_embeddings",
-					json_boolean(!gguf_tensor(g, "output.weight"))))
-		err = fail(why, ENOMEM, "out of memory");
-	return err;
+	err = gguf_put(config, "vocab_size", json_integer((json_int_t)embd->dim[1]), why);
+	if (!err)
+		err = gguf_put(config, "num_hidden_layers", json_integer(blocks - extra), why);
+	return err ? err
+		   : gguf_put(config, "tie_word_embeddings",
+			      json_boolean(!gguf_tensor(g, "output.weight")), why);
 }
 
-/* Widths of heads. Files with kv_b cut in two have key_length of the latent form, and the real one
- * as key_length_mla. */
-static int mla(const struct gguf *g, json_t *config, char *why)
+static int numbers(const struct gguf *g, json_t *config, char *why)
 {
-	int64_t k, v, rope = int_of(config, "qk_rope_head_dim");
-	int err = gguf_int(g, "%s.attention.key_length_mla", 1, INT32_MAX, &k, why);
+	double eps, theta = 10000;
+	int err = gguf_float(g, "%s.attention.layer_norm_rms_epsilon", &eps, why);
 
 	if (err == -ENOENT)
-		err = need_int(g, "%s.attention.key_length", &k, why);
-	if (err)
+		return missing(g, "attention.layer_norm_rms_epsilon", why);
+	if (!err)
+		err = gguf_put(config, "rms_norm_eps", json_real(eps), why);
+	if (!err)
+		err = gguf_float(g, "%s.rope.freq_base", &theta, why);
+	if (err && err != -ENOENT)
 		return err;
-	err = gguf_int(g, "%s.attention.value_length_mla", 1, INT32_MAX, &v, why);
-	if (err == -ENOENT)
-		err = need_int(g, "%s.attention.value_length", &v, why);
-	if (!err && k <= rope)
-		err = fail(why, EINVAL,
-			   "%s: keys of %" PRId64 " numbers with %" PRId64 " rotated ones",
-			   g->part[0].path, k, rope);
-	err = err ? err : put_int(config, "qk_nope_head_dim", k - rope, why);
-	return err ? err : put_int(config, "v_head_dim", v, why);
+	return gguf_put(config, "rope_theta", json_real(theta), why);
 }
 
-/* Which layers have an indexer of their own: a list of true and false, 1 and 0, or "full" and
- * "shared". Without it all have one, but of the models with the long context (as llama.cpp tells
- * them apart), whose schedule is known. */
-static int indexers(const struct gguf *g, json_t *config, char *why)
+/* How the router's numbers become weights. A scale of 0 is none. */
+static int router(const struct gguf *g, const struct gguf_arch *a, json_t *config, char *why)
 {
-	const char key[] = "%s.attention.indexer.types";
-	int64_t layers = int_of(config, "num_hidden_layers");
-	const struct gguf_key *k;
-	struct gguf_text t = { 0 };
-	size_t at = 0;
-	bool words = gguf_array(g, key, GGUF_STRING, &k, NULL) == 0;
-	int err = words ? 0 : gguf_array(g, key, GGUF_I64, &k, why);
-
-	if (err == -ENOENT) {
-		if (int_of(config, "max_position_embeddings") < LONG_CONTEXT)
-			return 0;
-		err = put_int(config, "index_topk_freq", 4, why);
-		return err ? err : put_int(config, "index_skip_topk_offset", 3, why);
-	}
-	if (!err && k->count < (uint64_t)layers)
-		err = fail(why, EINVAL, "%s: %s has %" PRIu64 " entries for %" PRId64 " layers",
-			   g->part[0].path, k->name, k->count, layers);
-	if (err)
-		return err;
-	json_t *list = json_array();
-	for (int64_t i = 0; i < layers; i++) {
-		if (words)
-			t = gguf_array_next(g, k, &at);
-		bool full = words ? t.bytes == 4 && memcmp(t.at, "full", 4) == 0
-				  : gguf_array_int(g, k, (uint64_t)i) != 0;
-		json_array_append_new(list, json_string(full ? "full" : "shared"));
-	}
-	return json_object_set_new(config, "indexer_types", list)
-		       ? fail(why, ENOMEM, "out of memory")
-		       : 0;
-}
-
-/* glm_moe_dsa has one way to score experts. */
-static int glm_dsa(const struct gguf *g, json_t *config, char *why)
-{
-	int64_t gating;
+	bool norm = a->norm_topk;
+	int64_t gating = 0;
+	double scale = 0;
 	int err = gguf_int(g, "%s.expert_gating_func", 0, INT32_MAX, &gating, why);
 
-	if (!err && gating != 2 && gating != 0)
-		err = fail(why, EINVAL,
-			   "%s: expert_gating_func %" PRId64 " is not supported, only 2",
-			   g->part[0].path, gating);
-	err = err == -ENOENT ? 0 : err;
-	err = err ? err : mla(g, config, why);
-	return err ? err : indexers(g, config, why);
+	if (a->gating && gating && gating != a->gating)
+		return fail(why, EINVAL,
+			    "%s: expert_gating_func %" PRId64 " is not supported, only %d",
+			    g->part[0].path, gating, (int)a->gating);
+	if (!err || err == -ENOENT)
+		err = gguf_bool(g, "%s.expert_weights_norm", &norm, why);
+	if (!err || err == -ENOENT)
+		err = gguf_float(g, "%s.expert_weights_scale", &scale, why);
+	if (err && err != -ENOENT)
+		return err;
+	err = gguf_put(config, "norm_topk_prob", json_boolean(norm), why);
+	return err ? err
+		   : gguf_put(config, "routed_scaling_factor", json_real(scale != 0 ? scale : 1),
+			      why);
 }
 
-static const struct {
-	const char *gguf, *model_type;
-	int (*rest)(const struct gguf *g, json_t *config, char *why);
-} archs[] = {
-	{ "glm-dsa", "glm_moe_dsa", glm_dsa },
-};
+/* An expert is as wide as its tensors say: not all architectures have a key for it. */
+static int experts(const struct gguf *g, const struct gguf_arch *a, json_t *config, char *why)
+{
+	const struct gguf_tensor *down = gguf_layer_tensor(g, config, "ffn_down_exps.weight");
+
+	if (!down)
+		return fail(why, EINVAL, "%s: no layer has ffn_down_exps.weight", g->part[0].path);
+	return gguf_put(config, a->width_key, json_integer((json_int_t)down->dim[0]), why);
+}
+
+/* What of attention shows in the tensors: biases, and in which pairs heads turn. */
+static int attention(const struct gguf *g, const struct gguf_arch *a, json_t *config, char *why)
+{
+	const struct gguf_tensor *bias = gguf_layer_tensor(g, config, "attn_q.bias");
+	int err = 0;
+
+	if (bias && !a->bias_key)
+		return fail(why, EINVAL, "%s: %s is not supported for %s", g->part[0].path,
+			    bias->name, g->arch);
+	if (a->bias_key)
+		err = gguf_put(config, a->bias_key, json_boolean(bias != NULL), why);
+	if (!err && a->interleave)
+		err = gguf_put(config, "rope_interleave", json_true(), why);
+	/* null: the queries are made in one step. */
+	if (!err && a->latent)
+		err = gguf_put(config, "q_lora_rank", json_null(), why);
+	if (!err && a->latent)
+		err = gguf_take_int(g, "%s.attention.q_lora_rank", config, "q_lora_rank", -1, why);
+	return err ? err : (a->latent ? gguf_latent_heads : gguf_grouped_heads)(g, config, why);
+}
+
+/* A tensor that is not known changes results, or else would not be there. */
+static int all_known(const struct gguf *g, char *why)
+{
+	char name[GGUF_HF_NAME];
+
+	for (size_t i = 0; i < g->tensors; i++) {
+		const struct gguf_tensor *t = &g->tensor[i];
+		if (!gguf_is_stack(t) && gguf_hf_name(g, t->name, name) == t->name)
+			return fail(why, EINVAL, "%s: %s is not supported for %s",
+				    g->part[t->part].path, t->name, g->arch);
+	}
+	return 0;
+}
+
+static int fill(const struct gguf *g, const struct gguf_arch *a, json_t *config, char *why)
+{
+	int err = gguf_put(config, "model_type", json_string(a->model_type), why);
+
+	for (size_t i = 0; i < sizeof(ints) / sizeof(ints[0]) && !err; i++)
+		if (a->latent || !ints[i].latent)
+			err = gguf_take_int(g, ints[i].gguf, config, ints[i].hf, ints[i].absent,
+					    why);
+	err = err ? err : sizes(g, config, why);
+	err = err ? err : numbers(g, config, why);
+	err = err ? err : router(g, a, config, why);
+	err = err ? err : experts(g, a, config, why);
+	err = err ? err : attention(g, a, config, why);
+	err = err ? err : gguf_rope(g, a, config, why);
+	err = err ? err : all_known(g, why);
+	return err || !a->more ? err : a->more(g, config, why);
+}
 
 json_t *gguf_config(const struct gguf *g, char *why)
 {
+	const struct gguf_arch *a = gguf_arch_find(g->arch);
 	json_t *config = json_object();
 	int err = config ? 0 : fail(why, ENOMEM, "out of memory");
 
-	for (size_t a = 0; a < sizeof(archs) / sizeof(archs[0]) && !err; a++) {
-		if (strcmp(archs[a].gguf, g->arch) != 0)
-			continue;
-		json_object_set_new(config, "model_type", json_string(archs[a].model_type));
-		for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]) && !err; i++)
-			err = take_key(g, config, i, why);
-		err = err ? err : common(g, config, why);
-		err = err ? err : archs[a].rest(g, config, why);
-	}
-	if (!err && !json_object_get(config, "model_type"))
-		json_object_set_new(config, "model_type", json_string(g->arch));
+	if (!err && a)
+		err = fill(g, a, config, why);
+	else if (!err)
+		err = gguf_put(config, "model_type", json_string(g->arch), why);
 	if (err) {
 		json_decref(config);
 		return NULL;

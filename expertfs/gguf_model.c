@@ -15,13 +15,13 @@
 #define MODEL_VERSION 2 /* engine/modelfile.h */
 
 /* A vector, or a matrix with all but the fastest dimension as its rows. */
-static json_t *dense_tensor(const struct gguf_tensor *t)
+static json_t *dense_tensor(const struct gguf *g, const struct gguf_tensor *t)
 {
 	uint64_t rows = t->dim[1] * t->dim[2] * t->dim[3]; /* of at most the file's bytes */
 	char name[GGUF_HF_NAME];
 	json_t *shape = t->dims == 1 ? json_pack("[I]", (json_int_t)t->dim[0])
 				     : json_pack("[I, I]", (json_int_t)rows, (json_int_t)t->dim[0]);
-	json_t *o = json_pack("{s:s, s:s, s:o, s:I, s:I}", "name", gguf_hf_name(t->name, name),
+	json_t *o = json_pack("{s:s, s:s, s:o, s:I, s:I}", "name", gguf_hf_name(g, t->name, name),
 			      "type", t->type->name, "shape", shape, "offset",
 			      (json_int_t)t->offset, "bytes", (json_int_t)t->bytes);
 
@@ -37,7 +37,7 @@ static json_t *dense(const struct gguf *g)
 
 	for (size_t i = 0; i < g->tensors; i++)
 		if (!gguf_is_stack(&g->tensor[i]))
-			json_array_append_new(list, dense_tensor(&g->tensor[i]));
+			json_array_append_new(list, dense_tensor(g, &g->tensor[i]));
 	for (uint32_t i = 1; i < g->parts; i++)
 		json_array_append_new(more, json_pack("{s:s, s:I}", "file",
 						      store_file_name(STORE_FILES - 1 + i, name),

@@ -2,7 +2,7 @@
  *
  * What a mounted GGUF model shows beside its experts: model.json (engine/modelfile.h has the form),
  * with tensors and configuration spelled as the model's Hugging Face checkpoint would have them
- * (gguf_names.c, gguf_config.c), and tokenizer.json.
+ * (gguf_names.c, gguf_config.c, gguf_arch.h), and tokenizer.json.
  *
  * A model of an architecture that is not in these tables is mounted all the same, with names as the
  * file has them: its experts can be read, and the engine refuses it by the architecture's name.
@@ -21,8 +21,8 @@ int gguf_vocab_json(const struct gguf *g, char **text, char *why);
 
 /* The pieces (gguf_names.c, gguf_config.c). */
 #define GGUF_HF_NAME 256
-/* The Hugging Face name of a dense tensor; as it is if there is none. */
-const char *gguf_hf_name(const char *name, char buf[GGUF_HF_NAME]);
+/* The Hugging Face name of a dense tensor of this model; `name` itself if there is none. */
+const char *gguf_hf_name(const struct gguf *g, const char *name, char buf[GGUF_HF_NAME]);
 /* The "config" object and "eos_token_ids". A new reference, NULL after an error. */
 json_t *gguf_config(const struct gguf *g, char *why);
 json_t *gguf_eos(const struct gguf *g, char *why);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Names of dense tensors: those of llama.cpp to those of Hugging Face checkpoints. One table, since
- * llama.cpp has one set of names for all architectures. Source: gguf-py tensor_mapping.py,
+ * llama.cpp has one set of names for all architectures; where Hugging Face's differ for one, its row
+ * in gguf_arch.c has them. Source: gguf-py tensor_mapping.py,
  * convert_hf_to_gguf.py.
  *
  * Two have no counterpart there: self_attn.k_b_proj and v_b_proj, the halves into which kv_b_proj
@@ -12,20 +13,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "expertfs/gguf_arch.h"
 #include "expertfs/gguf_model.h"
 
-struct pair {
-	const char *gguf, *hf;
+#define WEIGHT ".weight"
+
+static const struct gguf_pair globals[] = {
+	{ "token_embd.weight", "model.embed_tokens.weight" },
+	{ "output_norm.weight", "model.norm.weight" },
+	{ "output.weight", "lm_head.weight" },
+	{ NULL, NULL },
 };
 
-static const struct pair globals[] = {
-	{ "token_embd", "model.embed_tokens" },
-	{ "output_norm", "model.norm" },
-	{ "output", "lm_head" },
-};
-
-/* Behind "blk.N." and "model.layers.N.", without the ending .weight or .bias. */
-static const struct pair of_layers[] = {
+/* Behind "blk.N." and "model.layers.N.", without the ending .weight. */
+static const struct gguf_pair of_layers[] = {
 	{ "attn_norm", "input_layernorm" },
 	{ "ffn_norm", "post_attention_layernorm" },
 	{ "post_attention_norm", "post_attention_layernorm" },
@@ -60,54 +61,69 @@ static const struct pair of_layers[] = {
 	{ "nextn.embed_tokens", "embed_tokens" },
 	{ "nextn.shared_head_norm", "shared_head.norm" },
 	{ "nextn.shared_head_head", "shared_head.head" },
+	{ NULL, NULL },
 };
 
-/* Whole names behind "blk.N.": those whose ending changes as well. */
-static const struct pair others[] = {
+/* Whole names behind "blk.N.": those whose ending changes as well, and biases. */
+static const struct gguf_pair others[] = {
 	{ "exp_probs_b.bias", "mlp.gate.e_score_correction_bias" },
 	{ "exp_probs_b", "mlp.gate.e_score_correction_bias" },
 	{ "attn_sinks.weight", "self_attn.sinks" },
+	{ "attn_q.bias", "self_attn.q_proj.bias" },
+	{ "attn_k.bias", "self_attn.k_proj.bias" },
+	{ "attn_v.bias", "self_attn.v_proj.bias" },
+	{ "attn_output.bias", "self_attn.o_proj.bias" },
+	{ "indexer.k_norm.bias", "self_attn.indexer.k_norm.bias" },
+	{ NULL, NULL },
 };
 
-#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
-
-/* The counterpart of the first n bytes of name. */
-static const char *find(const struct pair *p, size_t count, const char *name, size_t n)
+/* The counterpart of a whole name, or of its first n bytes. */
+static const char *whole(const struct gguf_pair *p, const char *name)
 {
-	for (size_t i = 0; i < count; i++)
-		if (strncmp(p[i].gguf, name, n) == 0 && p[i].gguf[n] == 0)
-			return p[i].hf;
+	for (; p && p->gguf; p++)
+		if (strcmp(p->gguf, name) == 0)
+			return p->hf;
 	return NULL;
 }
 
-const char *gguf_hf_name(const char *name, char buf[GGUF_HF_NAME])
+static const char *stem(const struct gguf_pair *p, const char *name, size_t n)
 {
-	const char *rest = name, *end = strrchr(name, '.'), *hf;
-	char *after = NULL;
-	unsigned long layer = 0;
-	bool in_layer = strncmp(name, "blk.", 4) == 0;
+	for (; p && p->gguf; p++)
+		if (strncmp(p->gguf, name, n) == 0 && p->gguf[n] == 0)
+			return p->hf;
+	return NULL;
+}
 
-	if (in_layer) {
-		layer = strtoul(name + 4, &after, 10);
-		if (after == name + 4 || *after != '.')
-			return name;
-		rest = after + 1;
-		hf = find(others, COUNT(others), rest, strlen(rest));
-		if (hf) {
-			snprintf(buf, GGUF_HF_NAME, "model.layers.%lu.%s", layer, hf);
-			return buf;
-		}
+/* The counterpart of what stands behind "blk.7."; *end is what stays behind it. */
+static const char *in_layer(const struct gguf_pair *own, const char *rest, const char **end)
+{
+	const char *hf = whole(own, rest);
+	size_t n = strlen(rest), w = strlen(WEIGHT);
+
+	*end = "";
+	hf = hf ? hf : whole(others, rest);
+	if (hf || n < w || strcmp(rest + n - w, WEIGHT) != 0)
+		return hf;
+	*end = WEIGHT;
+	hf = stem(own, rest, n - w);
+	return hf ? hf : stem(of_layers, rest, n - w);
+}
+
+const char *gguf_hf_name(const struct gguf *g, const char *name, char buf[GGUF_HF_NAME])
+{
+	const struct gguf_arch *a = gguf_arch_find(g->arch);
+	const char *end, *hf;
+	char *after = NULL;
+
+	if (strncmp(name, "blk.", 4) != 0) {
+		hf = whole(globals, name);
+		return hf ? hf : name;
 	}
-	if (!end || end < rest)
+	unsigned long layer = strtoul(name + 4, &after, 10);
+	if (after == name + 4 || *after != '.')
 		return name;
-	size_t n = (size_t)(end - rest);
-	hf = in_layer ? find(of_layers, COUNT(of_layers), rest, n)
-		      : find(globals, COUNT(globals), rest, n);
-	if (!hf)
-		return name;
-	if (in_layer)
+	hf = in_layer(a ? a->names : NULL, after + 1, &end);
+	if (hf)
 		snprintf(buf, GGUF_HF_NAME, "model.layers.%lu.%s%s", layer, hf, end);
-	else
-		snprintf(buf, GGUF_HF_NAME, "%s%s", hf, end);
-	return buf;
+	return hf ? buf : name;
 }

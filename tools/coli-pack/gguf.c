@@ -174,7 +174,7 @@ static int add_dense(struct plan *p, size_t i, char *why)
 		return err;
 	if (t->dim[0] > CHUNK_COLS || rows > INT32_MAX)
 		return fail(why, EINVAL, "%s: %s is too large to be packed", p->ck->dir, t->name);
-	*d = (struct plan_dense){ .name = strdup(gguf_hf_name(t->name, name)),
+	*d = (struct plan_dense){ .name = strdup(gguf_hf_name(g->file, t->name, name)),
 				  .dims = t->dims == 1 ? 1 : 2,
 				  .fmt = fmt,
 				  .offset = ALIGN_UP(p->dense_bytes, ALIGN),
