@@ -19,7 +19,7 @@
 #include "engine/kernel_amx.h"
 
 /* Rows below which VNNI is as fast. */
-#define FEW 5
+#define FEW 9
 
 /* Bytes of weights to be asked for ahead of their use, into the second-level cache: 16 rows times a
  * matrix that comes from memory gain an eighth. */

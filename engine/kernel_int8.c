@@ -169,6 +169,11 @@ INLINE void multiply_tile(enum wtype type, const uint8_t *w, const uint16_t *sca
 		store_floats(y + (size_t)t * ldy, out[t]);
 }
 
+/* The rows that are left, k of them, in one pass over the weights. */
+#define LEFT(k)                                                                                    \
+	if (TILE > (k) && a->rows - t == (k))                                                      \
+	multiply_tile(type, w, scales, a, t, TILE > (k) ? (k) : 1, y + (size_t)t * ldy, ldy)
+
 INLINE void multiply(enum wtype type, const uint8_t *w, const uint16_t *scales,
 		     const struct acts *a, float *y, size_t ldy)
 {
@@ -176,12 +181,13 @@ INLINE void multiply(enum wtype type, const uint8_t *w, const uint16_t *scales,
 
 	for (; t + TILE <= a->rows; t += TILE)
 		multiply_tile(type, w, scales, a, t, TILE, y + (size_t)t * ldy, ldy);
-	for (; TILE > 4 && t + 4 <= a->rows; t += 4)
-		multiply_tile(type, w, scales, a, t, TILE > 4 ? 4 : 1, y + (size_t)t * ldy, ldy);
-	for (; TILE > 2 && t + 2 <= a->rows; t += 2)
-		multiply_tile(type, w, scales, a, t, TILE > 2 ? 2 : 1, y + (size_t)t * ldy, ldy);
-	for (; t < a->rows; t++)
-		multiply_tile(type, w, scales, a, t, 1, y + (size_t)t * ldy, ldy);
+	LEFT(7);
+	LEFT(6);
+	LEFT(5);
+	LEFT(4);
+	LEFT(3);
+	LEFT(2);
+	LEFT(1);
 }
 
 void MULTIPLY(const struct wmat *m, int block, const struct acts *a, float *y, size_t ldy)
