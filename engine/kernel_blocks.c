@@ -27,8 +27,8 @@
 
 /* How a format's codes are multiplied. */
 struct shape {
-	int steps;    /* calls of dot_q4() to a part, as the codes' size allows; 0: signed codes, dot_q8() */
-	bool fine;    /* scales of 16 columns */
+	int steps; /* calls of dot_q4() to a part, as the codes' size allows; 0: signed codes, dot_q8() */
+	bool fine; /* scales of 16 columns */
 	bool has_min;
 };
 
@@ -112,6 +112,10 @@ INLINE void add_tile(struct shape s, const struct unpacked *u, const struct begi
 		store_floats(y[row + t], out[t]);
 }
 
+#ifdef __AMX_INT8__
+#include "engine/kernel_tiles.h"
+#endif
+
 INLINE void add_chunk(struct shape s, int offset, const struct unpacked *u, const struct acts *a,
 		      int first, int groups, float (*y)[WBLOCK])
 {
@@ -119,6 +123,12 @@ INLINE void add_chunk(struct shape s, int offset, const struct unpacked *u, cons
 	int t = 0;
 
 	begin_chunk(s, offset, a, first, groups, &b);
+#ifdef __AMX_INT8__
+	if (a->rows >= KERNEL_AMX_FEW) {
+		add_tiles(s, u, &b, a, first, groups, y);
+		return;
+	}
+#endif
 	for (; t + TILE <= a->rows; t += TILE)
 		add_tile(s, u, &b, a, first, groups, t, TILE, y);
 	for (; TILE > 4 && t + 4 <= a->rows; t += 4)
@@ -136,7 +146,7 @@ typedef void add_fn(int offset, const struct unpacked *u, const struct acts *a, 
 #define SHAPE(name, steps, fine, has_min)                                                          \
 	static __attribute__((noinline)) void name(int offset, const struct unpacked *u,           \
 						   const struct acts *a, int first, int groups,    \
-						   float (*y)[WBLOCK])                             \
+						   float(*y)[WBLOCK])                              \
 	{                                                                                          \
 		add_chunk((struct shape){ steps, fine, has_min }, offset, u, a, first, groups, y); \
 	}
@@ -177,8 +187,8 @@ static const uint8_t *fill_up(struct filled *f, const uint8_t *p, size_t ld, int
 }
 
 /* A format whose `elements` columns are a block of `size` bytes. */
-INLINE void multiply(const struct wmat *m, int block, const struct acts *a, int elements, size_t size,
-		     unpack_fn *unpack, add_fn *add, int offset, float (*y)[WBLOCK])
+INLINE void multiply(const struct wmat *m, int block, const struct acts *a, int elements,
+		     size_t size, unpack_fn *unpack, add_fn *add, int offset, float (*y)[WBLOCK])
 {
 	const size_t ld = wfmt_row_bytes(m->fmt, m->cols);
 	const uint8_t *p = (const uint8_t *)m->codes + (size_t)block * WBLOCK * ld;
@@ -188,6 +198,10 @@ INLINE void multiply(const struct wmat *m, int block, const struct acts *a, int 
 
 	if (rows < WBLOCK)
 		memset(&filled, 0, sizeof(filled));
+#ifdef __AMX_INT8__
+	if (a->rows >= KERNEL_AMX_FEW)
+		kernel_amx_configure(a->rows, add == add_fine ? GROUP / 2 : GROUP);
+#endif
 	for (int g = 0; g < a->groups; g += GROUPS) {
 		int n = a->groups - g < GROUPS ? a->groups - g : GROUPS;
 		size_t bytes = (size_t)(n * GROUP / elements) * size;
@@ -200,6 +214,10 @@ INLINE void multiply(const struct wmat *m, int block, const struct acts *a, int 
 		}
 		add(offset, &u, a, g, n, y);
 	}
+#ifdef __AMX_INT8__
+	if (a->rows >= KERNEL_AMX_FEW)
+		_tile_release();
+#endif
 }
 
 kernel_multiply MULTIPLY;

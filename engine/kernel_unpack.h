@@ -188,6 +188,11 @@ INLINE int byte_of(uint32_t words[][WBLOCK], int k, int r)
 	return (int)(words[k / 4][r] >> k % 4 * 8 & 255);
 }
 
+INLINE int signed_byte_of(uint32_t words[][WBLOCK], int k, int r)
+{
+	return (int)(words[k / 4][r] << (24 - k % 4 * 8)) >> 24;
+}
+
 /* Q4_K's and Q5_K's first 16 bytes: two halves, then eight scales and eight minima of six bits each,
  * taken apart four at a time. */
 INLINE void scales_and_mins(const uint8_t *p, size_t ld, struct unpacked *u)
@@ -278,20 +283,26 @@ INLINE void q6_k(const uint8_t *p, size_t ld, int groups, struct unpacked *u)
 	store_floats(d, load_scales(halves));
 	for (int k = 0; k < 16; k++)
 		for (int r = 0; r < WBLOCK; r++)
-			u->scale[k][r] = d[r] * (float)(int8_t)byte_of(w, k, r);
+			u->scale[k][r] = d[r] * (float)signed_byte_of(w, k, r);
 }
 
 INLINE void q3_k_scales(const uint8_t *p, size_t ld, struct unpacked *u)
 {
-	for (size_t r = 0; r < WBLOCK; r++, p += ld) {
-		const uint8_t *s = p + 96;
-		float d = ggml_half(p + 108);
-		for (int k = 0; k < 16; k++) {
-			int low = k < 8 ? s[k] & 15 : s[k - 8] >> 4;
-			int high = s[8 + k % 4] >> (k / 4 * 2) & 3;
-			u->scale[k][r] = d * (float)((low | high << 4) - 32);
+	uint32_t w[3][WBLOCK]; /* 16 bytes would reach beyond the block */
+	uint16_t halves[WBLOCK];
+	float d[WBLOCK];
+
+	for (size_t r = 0; r < WBLOCK; r++)
+		for (size_t i = 0; i < 3; i++)
+			memcpy(&w[i][r], p + r * ld + 96 + 4 * i, 4);
+	load_halves(p + 108, ld, halves);
+	store_floats(d, load_scales(halves));
+	for (int k = 0; k < 16; k++)
+		for (int r = 0; r < WBLOCK; r++) {
+			int low = k < 8 ? byte_of(w, k, r) & 15 : byte_of(w, k - 8, r) >> 4;
+			int high = byte_of(w, 8 + k % 4, r) >> (k / 4 * 2) & 3;
+			u->scale[k][r] = d[r] * (float)((low | high << 4) - 32);
 		}
-	}
 }
 
 INLINE void q3_k(const uint8_t *p, size_t ld, int groups, struct unpacked *u)
