@@ -124,7 +124,7 @@ INLINE void add_chunk(struct shape s, int offset, const struct unpacked *u, cons
 
 	begin_chunk(s, offset, a, first, groups, &b);
 #ifdef __AMX_INT8__
-	if (a->rows >= KERNEL_AMX_FEW) {
+	if (a->rows >= KERNEL_AMX_FEW && !s.fine) {
 		add_tiles(s, u, &b, a, first, groups, y);
 		return;
 	}
@@ -200,7 +200,7 @@ INLINE void multiply(const struct wmat *m, int block, const struct acts *a, int 
 		memset(&filled, 0, sizeof(filled));
 #ifdef __AMX_INT8__
 	if (a->rows >= KERNEL_AMX_FEW)
-		kernel_amx_configure(a->rows, add == add_fine ? GROUP / 2 : GROUP);
+		kernel_amx_configure(a->rows, GROUP);
 #endif
 	for (int g = 0; g < a->groups; g += GROUPS) {
 		int n = a->groups - g < GROUPS ? a->groups - g : GROUPS;
