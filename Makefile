@@ -43,8 +43,9 @@ ISA_plain  :=
 ISA_avx2   := -mavx2 -mfma -mf16c
 ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512
 ISA_vnni   := $(ISA_avx512) -mavx512vnni
+ISA_amx    := $(ISA_vnni) -mamx-tile -mamx-int8
 ISA_dotprod := -march=armv8.2-a+dotprod
-# kernel_int8 writes its multiply-adds out, ggml and kernel_blocks have none: they must round the same in every
+# kernel_int8 and kernel_blocks write their multiply-adds out, ggml has none: they must round the same in every
 # instruction set.
 KERNEL_CFLAGS := -O3 -ffp-contract=fast -fno-math-errno
 INT8_CFLAGS   := -O3 -ffp-contract=off -fno-math-errno
@@ -54,7 +55,8 @@ POLICY_OBJS := $(call objs,$(wildcard cachepolicy/*.c))
 STORE_OBJS  := $(call objs,$(filter-out expertfs/main.c,$(wildcard expertfs/*.c)))
 ENGINE_OBJS := $(call objs,$(filter-out engine/main.c engine/kernel_isa.c engine/kernel_int8.c engine/kernel_blocks.c engine/ggml.c $(if $(filter-out x86_64,$(ARCH)),engine/kernel_amx.c),$(wildcard engine/*.c))) \
                $(foreach i,$(KERNEL_ISAS),$(BUILD)/obj/engine/kernel_$(i).o $(BUILD)/obj/engine/int8_$(i).o $(BUILD)/obj/engine/ggml_$(i).o \
-                                  $(BUILD)/obj/engine/blocks_$(i).o)
+                                  $(BUILD)/obj/engine/blocks_$(i).o) \
+               $(if $(filter x86_64,$(ARCH)),$(BUILD)/obj/engine/blocks_amx.o)
 POLICY_LIB  := $(BUILD)/libcachepolicy.a
 STORE_LIB   := $(BUILD)/libexpertfs.a
 ENGINE_LIB  := $(BUILD)/libengine.a
@@ -104,12 +106,12 @@ $(KERNEL_ISAS:%=$(BUILD)/obj/engine/ggml_%.o): $(BUILD)/obj/engine/ggml_%.o: eng
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -DKERNEL_ISA=$* $(ALL_CFLAGS) $(INT8_CFLAGS) $(ISA_$*) -c -o $@ $<
 
-$(KERNEL_ISAS:%=$(BUILD)/obj/engine/blocks_%.o): $(BUILD)/obj/engine/blocks_%.o: engine/kernel_blocks.c $(BUILD)/flags
+$(patsubst %,$(BUILD)/obj/engine/blocks_%.o,$(KERNEL_ISAS) amx): $(BUILD)/obj/engine/blocks_%.o: engine/kernel_blocks.c $(BUILD)/flags
 	$(call say,CC)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -DKERNEL_ISA=$* $(ALL_CFLAGS) $(INT8_CFLAGS) $(ISA_$*) -c -o $@ $<
 
-$(BUILD)/obj/engine/kernel_amx.o: ALL_CFLAGS += $(INT8_CFLAGS) $(ISA_vnni) -mamx-tile -mamx-int8
+$(BUILD)/obj/engine/kernel_amx.o: ALL_CFLAGS += $(INT8_CFLAGS) $(ISA_amx)
 
 # Packing spends its time in here; no instruction set is added, so the bytes stay the same everywhere.
 $(BUILD)/obj/engine/quant.o: OPT += -O3

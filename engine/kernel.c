@@ -118,16 +118,17 @@ size_t acts_bytes(int rows, int max_cols)
 	/* Widest with groups of 128, most groups with those of 32. */
 	size_t n = (size_t)rows, cols = up((size_t)max_cols, 128);
 
-	return up(n * cols, 64) + 2 * up(n * (cols / 32) * sizeof(float), 64);
+	return up(n * cols, 64) + 3 * up(n * (cols / 32) * sizeof(float), 64);
 }
 
 void acts_place(struct acts *a, int rows, int cols, int group, void *buf)
 {
 	int groups = (cols + group - 1) / group;
-	size_t all = (size_t)rows * (size_t)groups, codes = up(all * (size_t)group, 64);
-	char *p = buf;
+	size_t all = (size_t)rows * (size_t)groups, each = up(all * sizeof(float), 64);
+	char *p = (char *)buf + up(all * (size_t)group, 64);
 
-	*a = (struct acts){ rows, cols, group, groups, buf, NULL, NULL };
-	a->scale = (float *)(void *)(p + codes);
-	a->bias = (int32_t *)(void *)(p + codes + up(all * sizeof(float), 64));
+	*a = (struct acts){ rows, cols, group, groups, buf, NULL, NULL, NULL };
+	a->scale = (float *)(void *)p;
+	a->bias = (int32_t *)(void *)(p + each);
+	a->half = (int32_t *)(void *)(p + 2 * each);
 }

@@ -31,6 +31,7 @@ struct acts {
 	int8_t *codes; /* [groups][rows][group], 0 beyond cols */
 	float *scale;  /* [groups][rows]; NaN if a number of the group is none */
 	int32_t *bias; /* [groups][rows]: -8 * sum of the group's codes */
+	int32_t *half; /* the same of its first 16 codes; only in groups of 32 */
 };
 
 /* In groups of how many columns activations are quantised for weights of this format; 0: they stay

@@ -18,9 +18,6 @@
 
 #include "engine/kernel_amx.h"
 
-/* Rows below which VNNI is as fast. */
-#define FEW 9
-
 /* Bytes of weights to be asked for ahead of their use, into the second-level cache: 16 rows times a
  * matrix that comes from memory gain an eighth. */
 #define AHEAD 4096
@@ -28,14 +25,7 @@
 #define LINE  64
 #define LINES 16
 
-#define SLOTS                                                                                      \
-	4 /* groups under way at once: each step of one takes long, and has none to wait for */
-
-/* Tiles 0 .. 3 are the sums of the slots. Numbers of tiles must be literals. */
-#define ACTS_A    4
-#define ACTS_B    5
-#define WEIGHTS_A 6
-#define WEIGHTS_B 7
+#define SLOTS KERNEL_AMX_SLOTS
 
 /* What LDTILECFG loads: Intel's Software Developer's Manual, volume 1, chapter 18. */
 struct tile_config {
@@ -63,7 +53,7 @@ bool kernel_amx_usable(void)
 	return syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
 }
 
-static void configure(int rows, int columns)
+void kernel_amx_configure(int rows, int columns)
 {
 	struct tile_config t = { .palette = 1 };
 
@@ -79,6 +69,8 @@ static void configure(int rows, int columns)
 		t.lines[i] = (uint8_t)(columns / 4);
 		t.bytes_a_line[i] = LINE;
 	}
+	/* gcc's header says that the instruction reads the first 8 bytes: the others might be left out. */
+	__asm__ volatile("" ::"r"(&t) : "memory");
 	_tile_loadconfig(&t);
 }
 
@@ -95,12 +87,6 @@ static inline __attribute__((always_inline)) void unpack_q4(const uint8_t *w, in
 		_mm512_store_si512(to, _mm512_sub_epi8(_mm512_and_si512(v, low), eight));
 		_mm512_store_si512(to + LINE, _mm512_sub_epi8(hi, eight));
 	}
-}
-
-/* The compiler does not know what memory the tile instructions read and write. */
-static inline void settle_memory(void)
-{
-	__asm__ volatile("" ::: "memory");
 }
 
 /* One group: all its columns into the sums of a slot. */
@@ -137,7 +123,7 @@ groups(enum wtype type, int n, int g, int rows, struct walk *at, struct scratch 
 			w[i] = s->weights[i];
 		}
 	}
-	settle_memory();
+	kernel_amx_settle();
 	GROUP(0, ACTS_A, WEIGHTS_A, at->x, w[0], g);
 	if (n == SLOTS) {
 		GROUP(1, ACTS_B, WEIGHTS_B, at->x + x_step, w[1], g);
@@ -150,7 +136,7 @@ groups(enum wtype type, int n, int g, int rows, struct walk *at, struct scratch 
 		_tile_stored(2, s->sums[2], LINE);
 		_tile_stored(3, s->sums[3], LINE);
 	}
-	settle_memory();
+	kernel_amx_settle();
 	for (int i = 0; i < n; i++) {
 		__m512 scale = _mm512_cvtph_ps(_mm256_loadu_si256(
 			(const __m256i *)(const void *)(at->scales + (size_t)i * WBLOCK)));
@@ -201,11 +187,15 @@ void kernel_multiply_amx(const struct wmat *m, int block, const struct acts *a, 
 			   m->scales + (size_t)block * WBLOCK * (size_t)a->groups, a->codes,
 			   a->scale };
 
-	if (a->rows < FEW || !m->fmt.group) {
+	if (!m->fmt.group) {
+		kernel_blocks_amx(m, block, a, y, ldy);
+		return;
+	}
+	if (a->rows < KERNEL_AMX_FEW) {
 		kernel_multiply_vnni(m, block, a, y, ldy);
 		return;
 	}
-	configure(a->rows, a->group < LINE ? a->group : LINE);
+	kernel_amx_configure(a->rows, a->group < LINE ? a->group : LINE);
 	/* Of a full tile all floats stay in registers; 64 is what coli-pack takes by itself. */
 	if (m->fmt.type == W_Q8)
 		any_size(W_Q8, at, a, y, ldy);

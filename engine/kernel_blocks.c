@@ -1,446 +1,252 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Products of GGUF's block formats (ggml.h) with 8-bit activations, compiled once per instruction
- * set with -DKERNEL_ISA=NAME and without fused multiply-adds.
+ * set with -DKERNEL_ISA=NAME; lanes of that set: kernel_lanes.h.
  *
- * Every format here is, within 32 columns, w = scale * code + min with codes of 8 bits, and a scale
- * for each 16 of them. So a row is unpacked 256 columns at a time into codes, scales and minima, by
- * plain loops that the compiler turns into vectors, and all activation rows are multiplied with
- * these while they lie in the nearest cache. Activations are quantised in groups of 32, as for q8
- * and q4 (kernel_int8.c), where more is said on what that costs.
+ * The blocks of 16 rows are unpacked 256 columns at a time (kernel_unpack.h), and all activation rows are
+ * multiplied with these while they lie in the nearest cache. Activations are quantised in groups of
+ * 32, as for q8 and q4 (kernel_int8.c), where more is said on what that costs.
  *
- *	sum[l]   += (float)(sum of codes * codes of columns 4 l .. 4 l + 3) * (scale * x scale)
- *	least[l] += min * (x scale * sum of x codes)        of groups l, l + 8 and so on
- *	y         = the eight sums, halves added to halves, + the same of least
+ *	y = 0, then for each group of 32 columns in ascending order, each line rounded as it says:
+ *	y = fma(round(sum(codes * x codes) * scale), x scale, y)     once, or of each 16 columns
+ *	y = fma(min, round(x scale * sum(x codes)), y)               if the format has minima
  *
- * One order for all: the same bits in every instruction set, whatever else is computed beside.
+ * Codes are signed, or not: then the format's offset, which should be taken off each, is taken off at
+ * once, as so many times the sum of the activations' codes. Either way the sums of integers are exact.
+ * One order for all, and integers in between: a row alone or among others, and any instruction set,
+ * gives the same bits. The file is compiled without contraction of floating-point expressions; fused
+ * multiply-adds are written out.
  */
-#include <string.h>
+#include "engine/kernel_unpack.h"
 
-#include "engine/ggml.h"
 #include "engine/kernel.h"
-
-#if defined(__AVX2__)
-#include <immintrin.h>
-#elif defined(__ARM_FEATURE_DOTPROD)
-#include <arm_neon.h>
-#endif
 
 #define PASTE_(a, b) a##b
 #define PASTE(a, b)  PASTE_(a, b)
 #define MULTIPLY     PASTE(kernel_blocks_, KERNEL_ISA)
 
-#define INLINE static inline __attribute__((always_inline))
-
-#define CHUNK  256 /* columns */
-#define GROUP  32
-#define GROUPS (CHUNK / GROUP)
-#define LANES  8 /* as many as groups */
-
-struct unpacked {
-	_Alignas(32) int8_t codes[CHUNK];
-	float scale[2 * GROUPS]; /* of a group each; fine: of 16 columns each */
-	float min[GROUPS];
+/* How a format's codes are multiplied. */
+struct shape {
+	int steps; /* calls of dot_q4() to a part, as the codes' size allows; 0: signed codes, dot_q8() */
+	bool fine; /* scales of 16 columns */
+	bool has_min;
 };
 
-INLINE void one_scale(struct unpacked *u, int g, float scale, float min)
-{
-	u->scale[g] = scale;
-	u->min[g] = min;
-}
-
-/* -- blocks of 32: number g of a chunk ------------------------------------------------------------
- */
-
-/* Bytes side by side; the compiler makes them as wide as the instruction set has registers. */
-typedef uint8_t bytes16 __attribute__((vector_size(16)));
-typedef uint8_t bytes32 __attribute__((vector_size(32)));
-
-/* By address, since how 32 bytes are passed by value depends on the instruction set. */
-INLINE void load32(bytes32 *v, const uint8_t *p)
-{
-	memcpy(v, p, sizeof(*v));
-}
-
-#define STORE32(to, value)                                                                         \
-	do {                                                                                       \
-		bytes32 v_ = (value);                                                              \
-		memcpy(to, &v_, sizeof(v_));                                                       \
-	} while (0)
-
-#ifdef __AVX2__
-/* Low nibbles of 16 bytes, then the high ones, in one register: stored as two halves and loaded as one
- * they would have to wait for the stores to reach the cache. */
-INLINE __m256i both_nibbles(const uint8_t *q)
-{
-	__m128i b = _mm_loadu_si128((const __m128i *)(const void *)q);
-
-	return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(b, 4), b), _mm256_set1_epi8(15));
-}
-#endif
-
-INLINE void nibbles(const uint8_t *q, int8_t *to)
-{
-#ifdef __AVX2__
-	_mm256_store_si256((__m256i *)(void *)to, both_nibbles(q));
-#else
-	bytes16 b, low, high;
-
-	memcpy(&b, q, sizeof(b));
-	low = b & 15;
-	high = b >> 4;
-	memcpy(to, &low, sizeof(low));
-	memcpy(to + 16, &high, sizeof(high));
-#endif
-}
-
-INLINE void q4_0(const uint8_t *p, struct unpacked *u, int g)
-{
-	float d = ggml_half(p);
-
-	nibbles(p + 2, u->codes + g * GROUP);
-	one_scale(u, g, d, d * -8);
-}
-
-INLINE void q4_1(const uint8_t *p, struct unpacked *u, int g)
-{
-	nibbles(p + 4, u->codes + g * GROUP);
-	one_scale(u, g, ggml_half(p), ggml_half(p + 2));
-}
-
-INLINE void fifth_bits(const uint8_t *p, int8_t *codes)
-{
-	uint32_t h;
-
-	memcpy(&h, p, sizeof(h));
-	for (int j = 0; j < 32; j++)
-		codes[j] = (int8_t)(codes[j] | (int)(h >> j & 1) << 4);
-}
-
-INLINE void q5_0(const uint8_t *p, struct unpacked *u, int g)
-{
-	float d = ggml_half(p);
-
-	nibbles(p + 6, u->codes + g * GROUP);
-	fifth_bits(p + 2, u->codes + g * GROUP);
-	one_scale(u, g, d, d * -16);
-}
-
-INLINE void q5_1(const uint8_t *p, struct unpacked *u, int g)
-{
-	nibbles(p + 8, u->codes + g * GROUP);
-	fifth_bits(p + 4, u->codes + g * GROUP);
-	one_scale(u, g, ggml_half(p), ggml_half(p + 2));
-}
-
-INLINE void q8_0(const uint8_t *p, struct unpacked *u, int g)
-{
-	memcpy(u->codes + g * GROUP, p + 2, GROUP);
-	one_scale(u, g, ggml_half(p), 0);
-}
-
-/* The table's 16 numbers for the nibbles of q. */
-INLINE void look_up(const int8_t *table, const uint8_t *q, int8_t *to)
-{
-#if defined(__AVX2__)
-	__m256i t =
-		_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table));
-	_mm256_store_si256((__m256i *)(void *)to, _mm256_shuffle_epi8(t, both_nibbles(q)));
-#elif defined(__ARM_FEATURE_DOTPROD)
-	int8x16_t t = vld1q_s8(table);
-	uint8x16_t b = vld1q_u8(q);
-	vst1q_s8(to, vqtbl1q_s8(t, vandq_u8(b, vdupq_n_u8(15))));
-	vst1q_s8(to + 16, vqtbl1q_s8(t, vshrq_n_u8(b, 4)));
-#else
-	for (int j = 0; j < 16; j++) {
-		to[j] = table[q[j] & 15];
-		to[j + 16] = table[q[j] >> 4];
-	}
-#endif
-}
-
-static const int8_t iq4[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
-				1,    13,   25,  38,  53,  69,  89,  113 };
-static const int8_t fp4[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
-
-INLINE void iq4_nl(const uint8_t *p, struct unpacked *u, int g)
-{
-	look_up(iq4, p + 2, u->codes + g * GROUP);
-	one_scale(u, g, ggml_half(p), 0);
-}
-
-INLINE void mxfp4(const uint8_t *p, struct unpacked *u, int g)
-{
-	union {
-		uint32_t u;
-		float f;
-	} d = { .u = p[0] < 2 ? 0x00200000u << p[0] : (p[0] - 1u) << 23 };
-
-	look_up(fp4, p + 1, u->codes + g * GROUP);
-	one_scale(u, g, d.f, 0);
-}
-
-/* -- blocks of 256 --------------------------------------------------------------------------------
- */
-
-/* Eight scales and eight minima of six bits each, as in ggml.c, four at a time. */
-INLINE void scales_and_mins(const uint8_t *p, struct unpacked *u)
-{
-	float d = ggml_half(p), dmin = -ggml_half(p + 2);
-	uint32_t s[3], six[4];
-	uint8_t bytes[16];
-
-	memcpy(s, p + 4, sizeof(s));
-	six[0] = s[0] & 0x3f3f3f3f;
-	six[1] = (s[2] & 0x0f0f0f0f) | (s[0] >> 6 & 0x03030303) << 4;
-	six[2] = s[1] & 0x3f3f3f3f;
-	six[3] = (s[2] >> 4 & 0x0f0f0f0f) | (s[1] >> 6 & 0x03030303) << 4;
-	memcpy(bytes, six, sizeof(bytes));
-	for (int k = 0; k < 8; k++) {
-		u->scale[k] = d * (float)bytes[k];
-		u->min[k] = dmin * (float)bytes[8 + k];
-	}
-}
-
-INLINE void q4_k(const uint8_t *p, struct unpacked *u)
-{
-	const uint8_t *q = p + 16;
-
-	scales_and_mins(p, u);
-	for (int c = 0; c < 4; c++) {
-		bytes32 b;
-		load32(&b, q + 32 * c);
-		STORE32(u->codes + 64 * c, b & 15);
-		STORE32(u->codes + 64 * c + 32, b >> 4);
-	}
-}
-
-INLINE void q5_k(const uint8_t *p, struct unpacked *u)
-{
-	const uint8_t *q = p + 48;
-	bytes32 h;
-
-	load32(&h, p + 16);
-
-	scales_and_mins(p, u);
-	for (int c = 0; c < 4; c++, h >>= 2) {
-		bytes32 b;
-		load32(&b, q + 32 * c);
-		STORE32(u->codes + 64 * c, (b & 15) | (h & 1) << 4);
-		STORE32(u->codes + 64 * c + 32, b >> 4 | (h >> 1 & 1) << 4);
-	}
-}
-
-INLINE void q6_k(const uint8_t *p, struct unpacked *u)
-{
-	float d = ggml_half(p + 208);
-
-	for (int n = 0; n < 2; n++) {
-		bytes32 a, b, h;
-		int8_t *to = u->codes + 128 * n;
-		load32(&a, p + 64 * n);
-		load32(&b, p + 64 * n + 32);
-		load32(&h, p + 128 + 32 * n);
-		STORE32(to, ((a & 15) | (h & 3) << 4) - 32);
-		STORE32(to + 32, ((b & 15) | (h >> 2 & 3) << 4) - 32);
-		STORE32(to + 64, (a >> 4 | (h >> 4 & 3) << 4) - 32);
-		STORE32(to + 96, (b >> 4 | (h >> 6) << 4) - 32);
-	}
-	for (int g = 0; g < 16; g++)
-		u->scale[g] = d * (float)(int8_t)p[192 + g];
-	memset(u->min, 0, sizeof(u->min));
-}
-
-INLINE void q3_k(const uint8_t *p, struct unpacked *u)
-{
-	const uint8_t *s = p + 96;
-	float d = ggml_half(p + 108);
-
-	bytes32 h, q;
-	load32(&h, p);
-	for (int n = 0; n < 2; n++) {
-		load32(&q, p + 32 + 32 * n);
-		for (int j = 0; j < 4; j++, q >>= 2, h >>= 1) /* without its third bit: less 4 */
-			STORE32(u->codes + 128 * n + 32 * j, (q & 3) - (~h & 1) * 4);
-	}
-	for (int g = 0; g < 16; g++) {
-		int low = g < 8 ? s[g] & 15 : s[g - 8] >> 4, high = s[8 + g % 4] >> (g / 4 * 2) & 3;
-		u->scale[g] = d * (float)((low | high << 4) - 32);
-	}
-	memset(u->min, 0, sizeof(u->min));
-}
-
-INLINE void iq4_xs(const uint8_t *p, struct unpacked *u)
-{
-	float d = ggml_half(p);
-	uint16_t sh;
-
-	memcpy(&sh, p + 2, sizeof(sh));
-	for (int b = 0; b < 8; b++) {
-		int s = (p[4 + b / 2] >> b % 2 * 4 & 15) | (sh >> 2 * b & 3) << 4;
-		look_up(iq4, p + 8 + b * 16, u->codes + b * GROUP);
-		one_scale(u, b, d * (float)(s - 32), 0);
-	}
-}
-
-/* -- products -------------------------------------------------------------------------------------
- */
-
-/* Eight floats. */
-#if defined(__AVX2__)
-struct sums {
-	__m256 v;
+/* Where the sums of integers begin and what minima are multiplied with, for all groups of a chunk and
+ * all activation rows, [group][row] as in struct acts. */
+struct begin {
+	int32_t sum[2][GROUPS * ACTS_ROWS]; /* of a group, or of its halves */
+	float low[GROUPS * ACTS_ROWS];
 };
-#elif defined(__ARM_FEATURE_DOTPROD)
-struct sums {
-	float32x4_t v[2];
-};
-#else
-struct sums {
-	float v[LANES];
-};
-#endif
 
-/* 32 codes of weights times 32 of activations, four and four added up, times the scales a and b of the
- * first and second half, to the sums of the row. positive: the weights' codes are 0 or more. fine: a
- * and b may differ. */
-INLINE struct sums add_group(struct sums s, const int8_t *w, const int8_t *x, float a, float b,
-			     bool positive, bool fine)
+INLINE void begin_chunk(struct shape s, int offset, const struct acts *a, int first, int groups,
+			struct begin *b)
 {
-#if defined(__AVX2__)
-	__m256i c = _mm256_load_si256((const __m256i *)(const void *)w);
-	__m256i d = _mm256_loadu_si256((const __m256i *)(const void *)x), i;
-	__m256 f = fine ? _mm256_set_m128(_mm_set1_ps(b), _mm_set1_ps(a)) : _mm256_set1_ps(a);
+	const size_t at = (size_t)first * (size_t)a->rows;
+	const int n = groups * a->rows;
+	const int32_t *bias = a->bias + at, *half = a->half + at; /* both are -8 times the sum */
 
-	if (!positive) { /* |c| times d with the sign of c */
-		d = _mm256_sign_epi8(d, c);
-		c = _mm256_abs_epi8(c);
+	for (int i = 0; i < n; i++) {
+		int32_t all = bias[i] / 8 * offset, one = half[i] / 8 * offset;
+		b->sum[0][i] = s.fine ? one : all;
+		b->sum[1][i] = all - one;
 	}
-#if defined(__AVX512VNNI__)
-	i = _mm256_dpbusd_epi32(_mm256_setzero_si256(), c, d);
-#else
-	/* At most 2 * 128 * 127: fits 16 bits. */
-	i = _mm256_madd_epi16(_mm256_maddubs_epi16(c, d), _mm256_set1_epi16(1));
-#endif
-	s.v = _mm256_add_ps(s.v, _mm256_mul_ps(_mm256_cvtepi32_ps(i), f));
-#elif defined(__ARM_FEATURE_DOTPROD)
-	(void)positive;
-	(void)fine;
-	for (int h = 0; h < 2; h++) {
-		int32x4_t i = vdotq_s32(vdupq_n_s32(0), vld1q_s8(w + 16 * h), vld1q_s8(x + 16 * h));
-		s.v[h] = vaddq_f32(s.v[h], vmulq_n_f32(vcvtq_f32_s32(i), h ? b : a));
-	}
-#else
-	(void)positive;
-	(void)fine;
-	for (int l = 0; l < LANES; l++) {
-		int i = 0;
-		for (int j = 0; j < 4; j++)
-			i += w[4 * l + j] * x[4 * l + j];
-		s.v[l] += (float)i * (l < 4 ? a : b);
-	}
-#endif
-	return s;
+	for (int i = 0; i < n && s.has_min; i++)
+		b->low[i] = a->scale[at + (size_t)i] * ((float)bias[i] * -0.125f);
 }
 
-/* The chunk's groups, of which the first is number `first` of the row, times row t of a, which has
- * `rows` of them. */
-INLINE void add_row(const struct unpacked *u, const struct acts *a, int first, int groups, size_t t,
-		    size_t rows, bool positive, bool fine, bool has_min, struct sums *sums,
-		    float *least)
+/* 16 columns: sums of `tile` rows of x. */
+INLINE void add_columns(struct shape s, const uint8_t *w, const int8_t *x, int tile,
+			struct ints *sums)
 {
-	const float *by = a->scale + (size_t)first * rows + t;
-	const int32_t *bias = a->bias + (size_t)first * rows + t;
-	const int8_t *x = a->codes + ((size_t)first * rows + t) * GROUP;
-	float scale[2 * GROUPS], low[GROUPS]; /* ours alone, so that the loop becomes vectors */
-	struct sums s = *sums;
+	struct part p[TILE];
+	const int steps = s.steps ? s.steps : 1;
 
-	memcpy(low, least, sizeof(low));
-	for (int g = 0; g < groups; g++) {
-		float b = by[(size_t)g * rows];
-		if (fine) {
-			scale[2 * g] = u->scale[2 * g] * b;
-			scale[2 * g + 1] = u->scale[2 * g + 1] * b;
-		} else {
-			scale[g] = u->scale[g] * b;
+	for (int k = 0; k < 4; k += steps) {
+		for (int t = 0; t < tile; t++)
+			p[t] = part_begin(sums[t]);
+		for (int j = k; j < k + steps; j++) {
+			struct codes c = load_codes(w + 64 * j);
+			if (!s.steps)
+				c = ready_q8(c);
+			for (int t = 0; t < tile; t++) {
+				const int8_t *four = x + (size_t)t * GROUP + 4 * j;
+				p[t] = s.steps ? dot_q4(p[t], c, four) : dot_q8(p[t], c, four);
+			}
 		}
-		if (has_min) /* bias is -8 times the sum of the codes */
-			low[g] += u->min[g] * (b * ((float)bias[(size_t)g * rows] * -0.125f));
+		for (int t = 0; t < tile; t++)
+			sums[t] = part_end(sums[t], p[t]);
 	}
-	for (int g = 0; g < groups; g++)
-		s = add_group(s, u->codes + g * GROUP, x + (size_t)g * rows * GROUP,
-			      scale[fine ? 2 * g : g], scale[fine ? 2 * g + 1 : g], positive, fine);
-	*sums = s;
-	memcpy(least, low, sizeof(low));
 }
 
-/* Decoding has one row, and mostly whole chunks: loops of constant bounds. */
-INLINE void add_chunk(const struct unpacked *u, const struct acts *a, int first, int groups,
-		      bool positive, bool fine, bool has_min, struct sums *sums,
-		      float (*least)[LANES])
+/* The chunk's groups, the first of which is number `first` of the row, times rows row .. row + tile - 1
+ * of a, added to y[row] and so on. */
+INLINE void add_tile(struct shape s, const struct unpacked *u, const struct begin *b,
+		     const struct acts *a, int first, int groups, int row, int tile,
+		     float (*y)[WBLOCK])
 {
-	if (a->rows == 1 && groups == GROUPS) {
-		add_row(u, a, first, GROUPS, 0, 1, positive, fine, has_min, sums, least[0]);
+	const size_t n = (size_t)a->rows, from = (size_t)first * n;
+	struct floats out[TILE];
+	struct ints sums[TILE];
+	size_t at = (size_t)row;
+
+	for (int t = 0; t < tile; t++)
+		out[t] = load_floats(y[row + t]);
+	for (int g = 0; g < groups; g++, at += n) {
+		const uint8_t *w = u->codes + g * GROUP * WBLOCK;
+		const int8_t *x = a->codes + (from + at) * GROUP;
+		const float *x_scale = a->scale + from + at;
+
+		for (int h = 0; h < 2; h++) {
+			for (int t = 0; t < tile && (s.fine || h == 0); t++)
+				sums[t] = all_ints(b->sum[h][at + (size_t)t]);
+			add_columns(s, w + h * 16 * WBLOCK, x + 16 * h, tile, sums);
+			struct floats scale = load_floats(u->scale[s.fine ? 2 * g + h : g]);
+			for (int t = 0; t < tile && (s.fine || h == 1); t++)
+				out[t] = add_group(out[t], sums[t], scale, x_scale[t]);
+		}
+		for (int t = 0; t < tile && s.has_min; t++)
+			out[t] = add_scaled(out[t], load_floats(u->min[g]), b->low[at + (size_t)t]);
+	}
+	for (int t = 0; t < tile; t++)
+		store_floats(y[row + t], out[t]);
+}
+
+#ifdef __AMX_INT8__
+#include "engine/kernel_tiles.h"
+#endif
+
+INLINE void add_chunk(struct shape s, int offset, const struct unpacked *u, const struct acts *a,
+		      int first, int groups, float (*y)[WBLOCK])
+{
+	struct begin b;
+	int t = 0;
+
+	begin_chunk(s, offset, a, first, groups, &b);
+#ifdef __AMX_INT8__
+	if (a->rows >= KERNEL_AMX_FEW && !s.fine) {
+		add_tiles(s, u, &b, a, first, groups, y);
 		return;
 	}
-	for (int t = 0; t < a->rows; t++)
-		add_row(u, a, first, groups, (size_t)t, (size_t)a->rows, positive, fine, has_min,
-			&sums[t], least[t]);
+#endif
+	for (; t + TILE <= a->rows; t += TILE)
+		add_tile(s, u, &b, a, first, groups, t, TILE, y);
+	for (; TILE > 4 && t + 4 <= a->rows; t += 4)
+		add_tile(s, u, &b, a, first, groups, t, TILE > 4 ? 4 : 1, y);
+	for (; TILE > 2 && t + 2 <= a->rows; t += 2)
+		add_tile(s, u, &b, a, first, groups, t, TILE > 2 ? 2 : 1, y);
+	for (; t < a->rows; t++)
+		add_tile(s, u, &b, a, first, groups, t, 1, y);
 }
 
-INLINE float add_up(const void *lanes)
-{
-	float s[LANES];
+/* One function a shape, not one a format. */
+typedef void add_fn(int offset, const struct unpacked *u, const struct acts *a, int first,
+		    int groups, float (*y)[WBLOCK]);
 
-	memcpy(s, lanes, sizeof(s));
-	return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
-}
-
-/* A row: unpack(p, u, groups) fills u from the blocks at p. */
-#define ROW(type, elements, bytes, positive, fine, has_min, unpack)                                \
-	case type:                                                                                 \
-		for (int g = 0; g < a->groups; g += GROUPS) {                                      \
-			int n = a->groups - g < GROUPS ? a->groups - g : GROUPS;                   \
-			for (int i = 0; i < n * GROUP / (elements); i++, p += (bytes))             \
-				(unpack);                                                          \
-			add_chunk(&u, a, g, n, positive, fine, has_min, sums, least);              \
-		}                                                                                  \
-		break
-
-static void row_times(const struct wmat *m, int row, const struct acts *a, struct sums *sums,
-		      float (*least)[LANES])
-{
-	const uint8_t *p =
-		(const uint8_t *)m->codes + (size_t)row * wfmt_row_bytes(m->fmt, m->cols);
-	struct unpacked u = { 0 };
-
-	switch (m->fmt.type) {
-		ROW(W_Q4_0, 32, 18, true, false, true, q4_0(p, &u, i));
-		ROW(W_Q4_1, 32, 20, true, false, true, q4_1(p, &u, i));
-		ROW(W_Q5_0, 32, 22, true, false, true, q5_0(p, &u, i));
-		ROW(W_Q5_1, 32, 24, true, false, true, q5_1(p, &u, i));
-		ROW(W_Q8_0, 32, 34, false, false, false, q8_0(p, &u, i));
-		ROW(W_IQ4_NL, 32, 18, false, false, false, iq4_nl(p, &u, i));
-		ROW(W_MXFP4, 32, 17, false, false, false, mxfp4(p, &u, i));
-		ROW(W_Q3_K, 256, 110, false, true, false, q3_k(p, &u));
-		ROW(W_Q4_K, 256, 144, true, false, true, q4_k(p, &u));
-		ROW(W_Q5_K, 256, 176, true, false, true, q5_k(p, &u));
-		ROW(W_Q6_K, 256, 210, false, true, false, q6_k(p, &u));
-		ROW(W_IQ4_XS, 256, 136, false, false, false, iq4_xs(p, &u));
-	default:
-		break; /* wtype_int8() says that it does not come here */
+#define SHAPE(name, steps, fine, has_min)                                                          \
+	static __attribute__((noinline)) void name(int offset, const struct unpacked *u,           \
+						   const struct acts *a, int first, int groups,    \
+						   float(*y)[WBLOCK])                              \
+	{                                                                                          \
+		add_chunk((struct shape){ steps, fine, has_min }, offset, u, a, first, groups, y); \
 	}
+
+/* 16 bits hold 4 * 2 * 31 * 127 and 2 * 2 * 63 * 127. */
+SHAPE(add_plain, 4, false, false)
+SHAPE(add_with_min, 4, false, true)
+SHAPE(add_fine, 2, true, false)
+SHAPE(add_signed, 0, false, false)
+
+/* What dot_q8() adds to the codes. */
+#define SIGNED_OFFSET (Q8_BIAS ? 128 : 0)
+
+/* Bytes ahead in each row that are asked for: 16 streams are more than a processor follows by itself. */
+#define AHEAD 1024
+
+/* The same chunk's bytes, but AHEAD, or behind the row's end those at the next block's beginning. */
+INLINE void ask_for(const uint8_t *p, size_t ld, size_t at, size_t bytes)
+{
+	size_t to = at + AHEAD < ld ? AHEAD : AHEAD + (WBLOCK - 1) * ld;
+
+	for (size_t r = 0; r < WBLOCK; r++)
+		for (size_t i = 0; i < bytes; i += 64)
+			__builtin_prefetch(p + r * ld + to + i);
+}
+
+/* What the last block of a matrix has fewer rows for: zeros. */
+#define MOST_BYTES (GROUPS * 34)
+struct filled {
+	uint8_t rows[WBLOCK][MOST_BYTES];
+};
+
+static const uint8_t *fill_up(struct filled *f, const uint8_t *p, size_t ld, int rows, size_t bytes)
+{
+	for (int r = 0; r < rows; r++)
+		memcpy(f->rows[r], p + (size_t)r * ld, bytes);
+	return f->rows[0];
+}
+
+/* A format whose `elements` columns are a block of `size` bytes. */
+INLINE void multiply(const struct wmat *m, int block, const struct acts *a, int elements,
+		     size_t size, unpack_fn *unpack, add_fn *add, int offset, float (*y)[WBLOCK])
+{
+	const size_t ld = wfmt_row_bytes(m->fmt, m->cols);
+	const uint8_t *p = (const uint8_t *)m->codes + (size_t)block * WBLOCK * ld;
+	const int rows = m->rows - block * WBLOCK;
+	struct filled filled;
+	struct unpacked u;
+
+	if (rows < WBLOCK)
+		memset(&filled, 0, sizeof(filled));
+#ifdef __AMX_INT8__
+	if (a->rows >= KERNEL_AMX_FEW)
+		kernel_amx_configure(a->rows, GROUP);
+#endif
+	for (int g = 0; g < a->groups; g += GROUPS) {
+		int n = a->groups - g < GROUPS ? a->groups - g : GROUPS;
+		size_t bytes = (size_t)(n * GROUP / elements) * size;
+		size_t at = (size_t)(g * GROUP / elements) * size;
+		if (rows < WBLOCK) {
+			unpack(fill_up(&filled, p + at, ld, rows, bytes), MOST_BYTES, n, &u);
+		} else {
+			ask_for(p + at, ld, at, bytes);
+			unpack(p + at, ld, n, &u);
+		}
+		add(offset, &u, a, g, n, y);
+	}
+#ifdef __AMX_INT8__
+	if (a->rows >= KERNEL_AMX_FEW)
+		_tile_release();
+#endif
 }
 
 kernel_multiply MULTIPLY;
 
 void MULTIPLY(const struct wmat *m, int block, const struct acts *a, float *y, size_t ldy)
 {
-	for (int r = 0; r < WBLOCK && block * WBLOCK + r < m->rows; r++) {
-		struct sums sums[ACTS_ROWS] = { 0 };
-		float least[ACTS_ROWS][LANES] = { { 0 } };
-		row_times(m, block * WBLOCK + r, a, sums, least);
-		for (int t = 0; t < a->rows; t++)
-			y[(size_t)t * ldy + (size_t)r] = add_up(&sums[t]) + add_up(least[t]);
+	_Alignas(64) float sums[ACTS_ROWS][WBLOCK] = { { 0 } };
+
+#define FORMAT(type, elements, size, unpack, add, offset)                                          \
+	case type:                                                                                 \
+		multiply(m, block, a, elements, size, unpack, add, offset, sums);                  \
+		break
+
+	switch (m->fmt.type) {
+		FORMAT(W_Q4_0, 32, 18, q4_0, add_plain, 8);
+		FORMAT(W_Q4_1, 32, 20, q4_1, add_with_min, 0);
+		FORMAT(W_Q5_0, 32, 22, q5_0, add_plain, 16);
+		FORMAT(W_Q5_1, 32, 24, q5_1, add_with_min, 0);
+		FORMAT(W_Q8_0, 32, 34, q8_0, add_signed, SIGNED_OFFSET);
+		FORMAT(W_IQ4_NL, 32, 18, iq4_nl, add_signed, SIGNED_OFFSET);
+		FORMAT(W_MXFP4, 32, 17, mxfp4, add_signed, SIGNED_OFFSET);
+		FORMAT(W_Q3_K, 256, 110, q3_k, add_fine, 4);
+		FORMAT(W_Q4_K, 256, 144, q4_k, add_with_min, 0);
+		FORMAT(W_Q5_K, 256, 176, q5_k, add_with_min, 0);
+		FORMAT(W_Q6_K, 256, 210, q6_k, add_fine, 32);
+		FORMAT(W_IQ4_XS, 256, 136, iq4_xs, add_signed, SIGNED_OFFSET);
+	default:
+		break; /* wfmt_acts_group() says that it does not come here */
 	}
+	for (int t = 0; t < a->rows; t++)
+		memcpy(y + (size_t)t * ldy, sums[t], sizeof(sums[t]));
 }

@@ -50,17 +50,25 @@ INLINE int32_t largest(const float *x, int g)
 	return max_of_ints(max);
 }
 
-INLINE int32_t codes_of(const float *x, int g, float inv, int8_t *codes)
+/* Their sum; in *half that of the first 16, in groups of 32. */
+INLINE int32_t codes_of(const float *x, int g, float inv, int8_t *codes, int32_t *half)
 {
-	struct ints sum = all_ints(0);
+	struct ints sum = put_codes(all_ints(0), x, inv, codes);
 
-	for (int i = 0; i < g; i += 16)
+	if (g == 32)
+		*half = sum_of_ints(sum);
+	for (int i = 16; i < g; i += 16)
 		sum = put_codes(sum, x + i, inv, codes + i);
 	return sum_of_ints(sum);
 }
 
-static void quantise_group(const float *x, int g, int8_t *codes, float *scale, int32_t *bias)
+/* Group number `at` of a. */
+static void quantise_group(const float *x, const struct acts *a, size_t at)
 {
+	const int g = a->group;
+	int8_t *codes = a->codes + at * (size_t)g;
+	float *scale = a->scale + at;
+	int32_t *bias = a->bias + at, *half = a->half + at;
 	union {
 		int32_t i;
 		float f;
@@ -68,6 +76,7 @@ static void quantise_group(const float *x, int g, int8_t *codes, float *scale, i
 
 	*scale = 0;
 	*bias = 0;
+	*half = 0;
 	if (max.i >= 0x7f800000) {
 		*scale = NAN;
 		memset(codes, 0, (size_t)g);
@@ -75,7 +84,8 @@ static void quantise_group(const float *x, int g, int8_t *codes, float *scale, i
 		memset(codes, 0, (size_t)g);
 	} else {
 		*scale = max.f / 127;
-		*bias = -8 * codes_of(x, g, 127 / max.f, codes);
+		*bias = -8 * codes_of(x, g, 127 / max.f, codes, half);
+		*half *= -8;
 	}
 }
 
@@ -92,8 +102,7 @@ void QUANTISE(const float *x, size_t ldx, struct acts *a)
 				memcpy(last, from, (size_t)n * sizeof(float));
 				from = last;
 			}
-			quantise_group(from, a->group, a->codes + at * (size_t)a->group,
-				       a->scale + at, a->bias + at);
+			quantise_group(from, a, at);
 		}
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Sixteen lanes, one for each row of a block of weights, as each instruction set has them: what
- * kernel_int8.c is written in. Only that file includes this one.
+ * kernel_int8.c and kernel_blocks.c are written in. Only they include this.
  *
  *	struct codes    64 bytes: 4 codes of each of 16 rows
  *	struct ints     16 sums of 32 bits
@@ -14,6 +14,13 @@
  * Sixteen codes that lie together, 4 columns of 4 rows, as floats: floats_q8(), floats_q4();
  * add_four_rows() adds them up by column, (0 + 2) + (1 + 3).
  *
+ * Unpacking of GGUF's blocks: load_rows() takes 16 bytes of each of 16 rows that lie ld bytes apart,
+ * which are four times 4 codes of each row. bits() is (byte >> shift) & mask, with no bit of mask that
+ * the shift may bring from the byte above; look_up() takes bytes 0 .. 15; join() is c | d << shift,
+ * where d is so small that it stays in its byte.
+ *
+ * add_group() and add_scaled() add with one rounding: y + (sums * weight_scale) * x_scale, y + a * x.
+ *
  * A part begins as part_begin(sums), takes at most PART_STEPS calls of dot_q4() or one of dot_q8(),
  * and ends as part_end(sums, part). No sum overflows: 16 bits hold 8 * 2 * 15 * 127 and 2 * 128 *
  * 127. Sums of integers are exact in any order, a float operation rounds the same everywhere (the
@@ -23,6 +30,7 @@
 #define ENGINE_KERNEL_LANES_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 

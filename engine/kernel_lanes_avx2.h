@@ -196,4 +196,72 @@ INLINE void store_floats(float *p, struct floats f)
 	_mm256_storeu_ps(p + 8, f.b);
 }
 
+INLINE struct floats add_scaled(struct floats y, struct floats a, float x)
+{
+	__m256 s = _mm256_set1_ps(x);
+
+	return (struct floats){ _mm256_fmadd_ps(a.a, s, y.a), _mm256_fmadd_ps(a.b, s, y.b) };
+}
+
+INLINE void store_codes(uint8_t *p, struct codes c)
+{
+	_mm256_storeu_si256((__m256i *)(void *)p, c.a);
+	_mm256_storeu_si256((__m256i *)(void *)(p + 32), c.b);
+}
+
+/* Rows r and r + 4. */
+INLINE __m256i pair(const uint8_t *p, size_t ld)
+{
+	__m128i a = _mm_loadu_si128((const __m128i *)(const void *)p);
+	__m128i b = _mm_loadu_si128((const __m128i *)(const void *)(p + 4 * ld));
+
+	return _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
+}
+
+/* Four columns each of eight rows. */
+INLINE void load_half(const uint8_t *p, size_t ld, __m256i *c)
+{
+	__m256i r0 = pair(p, ld), r1 = pair(p + ld, ld);
+	__m256i r2 = pair(p + 2 * ld, ld), r3 = pair(p + 3 * ld, ld);
+	__m256i a = _mm256_unpacklo_epi32(r0, r1), b = _mm256_unpackhi_epi32(r0, r1);
+	__m256i d = _mm256_unpacklo_epi32(r2, r3), e = _mm256_unpackhi_epi32(r2, r3);
+
+	c[0] = _mm256_unpacklo_epi64(a, d);
+	c[1] = _mm256_unpackhi_epi64(a, d);
+	c[2] = _mm256_unpacklo_epi64(b, e);
+	c[3] = _mm256_unpackhi_epi64(b, e);
+}
+
+INLINE void load_rows(const uint8_t *p, size_t ld, struct codes *c)
+{
+	__m256i a[4], b[4];
+
+	load_half(p, ld, a);
+	load_half(p + 8 * ld, ld, b);
+	for (int k = 0; k < 4; k++)
+		c[k] = (struct codes){ a[k], b[k] };
+}
+
+INLINE struct codes look_up(const int8_t *table, struct codes c)
+{
+	__m256i t =
+		_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table));
+
+	return (struct codes){ _mm256_shuffle_epi8(t, c.a), _mm256_shuffle_epi8(t, c.b) };
+}
+
+INLINE struct codes bits(struct codes c, int shift, int mask)
+{
+	__m256i m = _mm256_set1_epi8((char)mask);
+
+	return (struct codes){ _mm256_and_si256(_mm256_srli_epi16(c.a, shift), m),
+			       _mm256_and_si256(_mm256_srli_epi16(c.b, shift), m) };
+}
+
+INLINE struct codes join(struct codes c, struct codes d, int shift)
+{
+	return (struct codes){ _mm256_or_si256(c.a, _mm256_slli_epi16(d.a, shift)),
+			       _mm256_or_si256(c.b, _mm256_slli_epi16(d.b, shift)) };
+}
+
 #endif

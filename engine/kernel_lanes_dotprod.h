@@ -194,4 +194,69 @@ INLINE void store_floats(float *p, struct floats f)
 		vst1q_f32(p + 4 * i, f.v[i]);
 }
 
+INLINE struct floats add_scaled(struct floats y, struct floats a, float x)
+{
+	float32x4_t s = vdupq_n_f32(x);
+
+	for (int i = 0; i < 4; i++)
+		y.v[i] = vfmaq_f32(y.v[i], a.v[i], s);
+	return y;
+}
+
+INLINE void store_codes(uint8_t *p, struct codes c)
+{
+	for (int i = 0; i < 4; i++)
+		vst1q_u8(p + 16 * i, c.v[i]);
+}
+
+INLINE uint32x4_t row_words(const uint8_t *p)
+{
+	return vreinterpretq_u32_u8(vld1q_u8(p));
+}
+
+INLINE uint8x16_t halves(uint32x4_t a, uint32x4_t b, bool high)
+{
+	uint64x2_t x = vreinterpretq_u64_u32(a), y = vreinterpretq_u64_u32(b);
+
+	return vreinterpretq_u8_u64(high ? vzip2q_u64(x, y) : vzip1q_u64(x, y));
+}
+
+INLINE void load_rows(const uint8_t *p, size_t ld, struct codes *c)
+{
+	for (int i = 0; i < 4; i++, p += 4 * ld) {
+		uint32x4_t r0 = row_words(p), r1 = row_words(p + ld);
+		uint32x4_t r2 = row_words(p + 2 * ld), r3 = row_words(p + 3 * ld);
+		uint32x4_t a = vzip1q_u32(r0, r1), b = vzip2q_u32(r0, r1);
+		uint32x4_t d = vzip1q_u32(r2, r3), e = vzip2q_u32(r2, r3);
+		c[0].v[i] = halves(a, d, false);
+		c[1].v[i] = halves(a, d, true);
+		c[2].v[i] = halves(b, e, false);
+		c[3].v[i] = halves(b, e, true);
+	}
+}
+
+INLINE struct codes look_up(const int8_t *table, struct codes c)
+{
+	uint8x16_t t = vreinterpretq_u8_s8(vld1q_s8(table));
+
+	for (int i = 0; i < 4; i++)
+		c.v[i] = vqtbl1q_u8(t, c.v[i]);
+	return c;
+}
+
+INLINE struct codes bits(struct codes c, int shift, int mask)
+{
+	for (int i = 0; i < 4; i++)
+		c.v[i] = vandq_u8(vshlq_u8(c.v[i], vdupq_n_s8((int8_t)-shift)),
+				  vdupq_n_u8((uint8_t)mask));
+	return c;
+}
+
+INLINE struct codes join(struct codes c, struct codes d, int shift)
+{
+	for (int i = 0; i < 4; i++)
+		c.v[i] = vorrq_u8(c.v[i], vshlq_u8(d.v[i], vdupq_n_s8((int8_t)shift)));
+	return c;
+}
+
 #endif

@@ -204,4 +204,44 @@ INLINE void store_floats(float *p, struct floats f)
 	memcpy(p, f.v, sizeof(f.v));
 }
 
+INLINE struct floats add_scaled(struct floats y, struct floats a, float x)
+{
+	for (int r = 0; r < WBLOCK; r++)
+		y.v[r] = fmaf(a.v[r], x, y.v[r]);
+	return y;
+}
+
+INLINE void store_codes(uint8_t *p, struct codes c)
+{
+	memcpy(p, c.v, sizeof(c.v));
+}
+
+INLINE void load_rows(const uint8_t *p, size_t ld, struct codes *c)
+{
+	for (int r = 0; r < WBLOCK; r++, p += ld)
+		for (int k = 0; k < 4; k++)
+			memcpy(c[k].v + 4 * r, p + 4 * k, 4);
+}
+
+INLINE struct codes look_up(const int8_t *table, struct codes c)
+{
+	for (int i = 0; i < 4 * WBLOCK; i++)
+		c.v[i] = (uint8_t)table[c.v[i]];
+	return c;
+}
+
+INLINE struct codes bits(struct codes c, int shift, int mask)
+{
+	for (int i = 0; i < 4 * WBLOCK; i++)
+		c.v[i] = (uint8_t)(c.v[i] >> shift & mask);
+	return c;
+}
+
+INLINE struct codes join(struct codes c, struct codes d, int shift)
+{
+	for (int i = 0; i < 4 * WBLOCK; i++)
+		c.v[i] = (uint8_t)(c.v[i] | d.v[i] << shift);
+	return c;
+}
+
 #endif

@@ -160,4 +160,63 @@ INLINE void store_floats(float *p, struct floats f)
 	_mm512_storeu_ps(p, f.v);
 }
 
+INLINE struct floats add_scaled(struct floats y, struct floats a, float x)
+{
+	return (struct floats){ _mm512_fmadd_ps(a.v, _mm512_set1_ps(x), y.v) };
+}
+
+INLINE void store_codes(uint8_t *p, struct codes c)
+{
+	_mm512_storeu_si512(p, c.v);
+}
+
+/* Rows r, r + 4, r + 8, r + 12. */
+INLINE __m512i quarter(const uint8_t *p, size_t ld)
+{
+	const __m128i *a = (const __m128i *)(const void *)p;
+	const __m128i *b = (const __m128i *)(const void *)(p + 4 * ld);
+	const __m128i *c = (const __m128i *)(const void *)(p + 8 * ld);
+	const __m128i *d = (const __m128i *)(const void *)(p + 12 * ld);
+	__m512i v = _mm512_castsi128_si512(_mm_loadu_si128(a));
+
+	v = _mm512_inserti32x4(v, _mm_loadu_si128(b), 1);
+	v = _mm512_inserti32x4(v, _mm_loadu_si128(c), 2);
+	return _mm512_inserti32x4(v, _mm_loadu_si128(d), 3);
+}
+
+INLINE void load_rows(const uint8_t *p, size_t ld, struct codes *c)
+{
+	__m512i r0 = quarter(p, ld), r1 = quarter(p + ld, ld);
+	__m512i r2 = quarter(p + 2 * ld, ld), r3 = quarter(p + 3 * ld, ld);
+	__m512i a = _mm512_unpacklo_epi32(r0, r1), b = _mm512_unpackhi_epi32(r0, r1);
+	__m512i d = _mm512_unpacklo_epi32(r2, r3), e = _mm512_unpackhi_epi32(r2, r3);
+
+	c[0].v = _mm512_unpacklo_epi64(a, d);
+	c[1].v = _mm512_unpackhi_epi64(a, d);
+	c[2].v = _mm512_unpacklo_epi64(b, e);
+	c[3].v = _mm512_unpackhi_epi64(b, e);
+}
+
+INLINE struct codes look_up(const int8_t *table, struct codes c)
+{
+	__m128i t = _mm_loadu_si128((const __m128i *)(const void *)table);
+
+	return (struct codes){ _mm512_shuffle_epi8(_mm512_broadcast_i32x4(t), c.v) };
+}
+
+/* A shift by operator: the intrinsics' counts must be literals even before anything is inlined. */
+typedef uint16_t shorts __attribute__((vector_size(64)));
+
+INLINE struct codes bits(struct codes c, int shift, int mask)
+{
+	__m512i v = (__m512i)((shorts)c.v >> shift);
+
+	return (struct codes){ _mm512_and_si512(v, _mm512_set1_epi8((char)mask)) };
+}
+
+INLINE struct codes join(struct codes c, struct codes d, int shift)
+{
+	return (struct codes){ _mm512_or_si512(c.v, (__m512i)((shorts)d.v << shift)) };
+}
+
 #endif

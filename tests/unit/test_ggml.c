@@ -120,8 +120,8 @@ static void sizes_agree(void **state)
 }
 
 #define ROWS 37
-#define COLS 768
-#define ACTS 3
+#define COLS 800 /* of blocks of 256: three of them, 768 */
+#define ACTS 15  /* 8 + 4 + 2 + 1: as many as kernels take at once, and each remainder */
 
 /* The product as kernel_blocks.c and the float path should have it: with x rounded to the codes that
  * the kernels take, if `rounded`. */
@@ -131,13 +131,13 @@ static void expect_product(const struct wmat *m, const float *x, bool rounded, c
 	_Alignas(64) static char buf[1 << 16];
 	struct acts a;
 
-	acts_place(&a, ACTS, COLS, 32, buf);
+	acts_place(&a, ACTS, m->cols, 32, buf);
 	kernel()->quantise(x, COLS, &a);
 	for (int r = 0; r < ROWS; r++) {
 		dequant_row(m, r, row);
 		for (int t = 0; t < ACTS; t++) {
 			double sum = 0, size = 0;
-			for (int i = 0; i < COLS; i++) {
+			for (int i = 0; i < m->cols; i++) {
 				size_t g = (size_t)i / 32 * ACTS + (size_t)t;
 				double xi = rounded ? (double)a.scale[g] *
 							      a.codes[g * 32 + (size_t)i % 32]
@@ -153,14 +153,15 @@ static void expect_product(const struct wmat *m, const float *x, bool rounded, c
 static void random_blocks(struct wmat *m, size_t f, uint8_t **w)
 {
 	struct wfmt fmt = { formats[f].type, 0 };
-	size_t bytes = wfmt_bytes(fmt, ROWS, COLS);
+	int cols = COLS / wtype_block(fmt.type) * wtype_block(fmt.type);
+	size_t bytes = wfmt_bytes(fmt, ROWS, cols);
 
 	*w = malloc(bytes);
 	assert_non_null(*w);
 	generate(f, bytes / block_bytes(f), *w, 0x30);
 	for (size_t b = 0; formats[f].type == W_MXFP4 && b < bytes; b += 17)
 		(*w)[b] = (uint8_t)(120 + (*w)[b] % 8);
-	assert_int_equal(wmat_bind(m, fmt, ROWS, COLS, *w, bytes), 0);
+	assert_int_equal(wmat_bind(m, fmt, ROWS, cols, *w, bytes), 0);
 }
 
 /* Rows of the product against sums of doubles; the same bits with one thread and three, with a row
@@ -217,7 +218,7 @@ static void same_products(void **state)
 		     *k && wfmt_acts_group(m.fmt); k++)
 			for (int block = 0; block * WBLOCK < ROWS; block++) {
 				float *to = y[k != kernel_tables()];
-				acts_place(&a, ACTS, COLS, 32, buf);
+				acts_place(&a, ACTS, m.cols, 32, buf);
 				(*k)->quantise(x, COLS, &a);
 				kernel_tables()[0]->multiply(&m, block, &a, y[0], WBLOCK);
 				(*k)->multiply(&m, block, &a, to, WBLOCK);
