@@ -236,4 +236,5 @@ def main():
         write(o.out.replace("-00001-of-", f"-{i + 1:05d}-of-"), of, mine)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes tests/data/families: small random checkpoints of each family and what the reference says.
+"""Makes tests/data/families: small random checkpoints of each family and what the reference says;
+and what make_llama_golden.py makes tests/data/gguf-families of.
 
     make_family_oracle.py PRESET TOKENIZER_JSON OUT_DIR
 
@@ -133,6 +134,60 @@ PRESETS = {
             truncate=False, original_max_position_embeddings=4096)), gain=3.0,
         more=dict(swiglu_limit=7.0, quantization_config=dict(quant_method="mxfp4"))),
 }
+# What llama.cpp computes just so, as the trained models have it: for tests/data/gguf-families.
+# Widths are multiples of 32, the block of most of its types.
+PLAIN = dict(hidden_size=64, num_hidden_layers=2, head_dim=16, num_attention_heads=4,
+             moe_intermediate_size=32, num_experts_per_tok=2)
+PLAIN_MLA = dict(
+    hidden_size=64, num_hidden_layers=2, intermediate_size=64, num_attention_heads=2,
+    num_key_value_heads=2, kv_lora_rank=32, q_lora_rank=32, qk_rope_head_dim=8,
+    qk_nope_head_dim=32, v_head_dim=32, moe_intermediate_size=32, n_routed_experts=8,
+    num_local_experts=8, num_experts_per_tok=3, first_k_dense_replace=1, rms_norm_eps=1e-6)
+PLAIN_YARN = dict(YARN, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0)
+PLAIN_OSS = dict(
+    hidden_size=64, num_hidden_layers=2, head_dim=16, intermediate_size=32, num_local_experts=5,
+    num_experts_per_tok=2, sliding_window=8, rope_parameters=dict(
+        rope_type="yarn", rope_theta=172244.98, factor=8.0, beta_fast=32.0, beta_slow=1.0,
+        truncate=False, original_max_position_embeddings=128))
+PRESETS.update({
+    "qwen3moe": dict(family="qwen3_moe", config=dict(
+        PLAIN, num_experts=8, norm_topk_prob=True, rms_norm_eps=1e-6, rope_parameters=DEFAULT)),
+    "qwen2moe": dict(family="qwen2_moe", config=dict(
+        PLAIN, num_experts=8, shared_expert_intermediate_size=64, norm_topk_prob=False,
+        rms_norm_eps=1e-6, rope_parameters=DEFAULT)),
+    "olmoe-plain": dict(family="olmoe", config=dict(
+        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
+        intermediate_size=32, num_experts=8, num_experts_per_tok=3, norm_topk_prob=False,
+        rope_parameters=DEFAULT)),
+    "llama": dict(family="mixtral", config=dict(
+        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32,
+        num_local_experts=6, num_experts_per_tok=2, sliding_window=None, rope_parameters=DEFAULT)),
+    "deepseek2-lite": dict(family="deepseek_v2", old=True, mscale=True, config=dict(
+        PLAIN_MLA, q_lora_rank=None, n_shared_experts=2, n_group=1, topk_group=1,
+        topk_method="greedy", routed_scaling_factor=1.0,
+        rope_parameters=dict(PLAIN_YARN, mscale=0.707, mscale_all_dim=0.707)),
+        more=dict(scoring_func="softmax"), absent=["head_dim"]),
+    "deepseek2": dict(family="deepseek_v3", mscale=False, config=dict(
+        PLAIN_MLA, n_shared_experts=1, n_group=4, topk_group=2, routed_scaling_factor=2.5,
+        norm_topk_prob=True, rope_parameters=PLAIN_YARN), bias=0.3,
+        more=dict(scoring_func="sigmoid", topk_method="noaux_tc")),
+    "deepseek32": dict(family="deepseek_v32", lengths=(1, 9, 60, 130), config=dict(
+        {k: v for k, v in PLAIN_MLA.items() if k != "num_local_experts"}, num_experts=8,
+        n_shared_experts=1, n_group=2, topk_group=1, routed_scaling_factor=2.5,
+        norm_topk_prob=True, index_topk=20, index_head_dim=128, index_n_heads=2,
+        rope_parameters=PLAIN_YARN), more=dict(scoring_func="sigmoid"), absent=["n_experts"]),
+    "glm4moe": dict(family="glm4_moe", mtp=True, config=dict(
+        PLAIN, intermediate_size=64, n_routed_experts=8, n_shared_experts=1,
+        first_k_dense_replace=1, n_group=1, topk_group=1, routed_scaling_factor=2.5,
+        norm_topk_prob=True, use_qk_norm=True, attention_bias=True,
+        rope_parameters=dict(DEFAULT, partial_rotary_factor=0.5)), bias=0.05,
+        more=dict(num_nextn_predict_layers=1)),
+    # YaRN's bounds come out as whole numbers: the model has them as they are, llama.cpp rounds.
+    "gpt-oss": dict(family="gpt_oss", config=PLAIN_OSS, gain=3.0, more=dict(swiglu_limit=7.0)),
+    "gpt-oss-mxfp4": dict(
+        family="gpt_oss", form="mxfp4", config=PLAIN_OSS, gain=3.0,
+        more=dict(swiglu_limit=7.0, quantization_config=dict(quant_method="mxfp4"))),
+})
 CLASSES = dict(
     qwen3_moe="Qwen3Moe", olmoe="Olmoe", mixtral="Mixtral", qwen2_moe="Qwen2Moe",
     deepseek_v2="DeepseekV2", deepseek_v3="DeepseekV3", deepseek_v32="DeepseekV32",
