@@ -17,6 +17,8 @@
 #include "expertfs/gguf_arch.h"
 #include "expertfs/gguf_model.h"
 
+#define BLOCKS_MAX 1024 /* as many as the engine takes; each is looked up by its name */
+
 /* absent: what a missing key stands for; NONE: it is left out. */
 #define NONE (-1)
 
@@ -108,7 +110,7 @@ static int sizes(const struct gguf *g, json_t *config, char *why)
 {
 	const struct gguf_tensor *embd = gguf_tensor(g, "token_embd.weight");
 	int64_t blocks, extra = gguf_int_of(config, "num_nextn_predict_layers");
-	int err = gguf_int(g, "%s.block_count", 1, INT32_MAX, &blocks, why);
+	int err = gguf_int(g, "%s.block_count", 1, BLOCKS_MAX, &blocks, why);
 
 	if (err)
 		return err == -ENOENT ? missing(g, "block_count", why) : err;

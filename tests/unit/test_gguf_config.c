@@ -48,20 +48,25 @@ static void word(const char *key, const char *v)
 }
 
 /* The keys that every model has; more may follow, then model(). */
-static void begin(const char *name, uint32_t experts)
+static void begin_blocks(const char *name, uint32_t experts, uint32_t blocks)
 {
 	arch = name;
 	tensors = 0;
 	gg_begin(&m, 0, 0);
 	gg_key_text(&m, "general.architecture", name);
 	keys = 1;
-	number("block_count", 1);
+	number("block_count", blocks);
 	number("context_length", 512);
 	number("embedding_length", 64);
 	number("attention.head_count", 4);
 	number("expert_count", experts);
 	number("expert_used_count", 2);
 	real("attention.layer_norm_rms_epsilon", 1e-6F);
+}
+
+static void begin(const char *name, uint32_t experts)
+{
+	begin_blocks(name, experts, 1);
 }
 
 static void tensor(const char *name, uint64_t a, uint64_t b, uint64_t c)
@@ -226,6 +231,9 @@ static void gpt_oss(void **state)
 static void others_refused(void **state)
 {
 	(void)state;
+	begin_blocks("qwen3moe", 2, 0x7fffffff);
+	model();
+	refuse("block_count");
 	begin("qwen3moe", 2);
 	number("expert_gating_func", 2);
 	model();
