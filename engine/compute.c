@@ -231,11 +231,9 @@ static void quantise_item(void *arg, int tile, int thread)
 }
 
 /* Up to TILES * ACTS_ROWS activation rows. Matrices of the same groups that follow each other have
- * the rows quantised once. */
-static void few_rows(const struct compute *c, struct product *p, int count)
+ * the rows quantised once. acts [TILES] is room for them, which p is left pointing at. */
+static void few_rows(const struct compute *c, struct product *p, int count, struct acts *acts)
 {
-	struct acts acts[TILES];
-
 	for (int i = 0, n; i < count; i += n) {
 		bool int8 = compute_in_int8(c, p[i].w);
 		for (n = 1;
@@ -258,6 +256,7 @@ static void few_rows(const struct compute *c, struct product *p, int count)
 void matmuls(const struct compute *c, const struct matmul *m, int count, const float *x, size_t ldx,
 	     int n)
 {
+	struct acts acts[TILES];
 	struct product p[MATMULS];
 
 	for (int t = 0; t < n; t += TILES * ACTS_ROWS) {
@@ -270,7 +269,7 @@ void matmuls(const struct compute *c, const struct matmul *m, int count, const f
 				.y = m[i].y + (size_t)t * m[i].ldy,
 				.ldy = m[i].ldy,
 			};
-		few_rows(c, p, count);
+		few_rows(c, p, count, acts);
 	}
 }
 
