@@ -9,8 +9,8 @@
  *
  * A sum of float products has one fixed pattern of additions: KERNEL_LANES independent sums
  * (element i goes to lane i mod KERNEL_LANES), then halves added to halves. Hence a row alone and
- * the same row among others give the same bits. Products of q8 and q4 weights with 8-bit
- * activations (kernel_int8.c) give the same bits in every table.
+ * the same row among others give the same bits. Products with 8-bit activations, of q8 and q4
+ * weights (kernel_int8.c) and of GGUF's blocks (kernel_blocks.c), give the same bits in every table.
  */
 #ifndef ENGINE_KERNEL_H
 #define ENGINE_KERNEL_H
@@ -74,7 +74,7 @@ struct kernel_table {
 	/* Rows x, x + ldx, ... of a->cols floats into the arrays of a. */
 	void (*quantise)(const float *x, size_t ldx, struct acts *a);
 	/* y[t * ldy + r] = row r of a block (rows WBLOCK * block + r of m, of a format that
-	 * wfmt_acts_group() has a group for) times row t of a, for all WBLOCK rows; of q8 and q4
+	 * wfmt_acts_group() has a group for) times row t of a, for all WBLOCK rows,
 	 * those that only fill up the block too. m->cols and the group are a's. */
 	kernel_multiply *multiply;
 	/* out[t * ldo + c] = sum of q[t * ldq + r] * w[first + r][c], r < rows, for t < n and all

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Products of q8 and q4 weights with several rows of 8-bit activations by AMX (Sapphire Rapids and
- * later), whose one instruction does what takes 256 of VNNI's.
+ * later), whose one instruction does what takes 256 of VNNI's. Those of GGUF's blocks: kernel_tiles.h.
  *
  * A block's interleaved columns are what AMX wants of its second operand: 64 columns of 16 rows are a
  * tile of 16 lines, line k holding 4 columns of each row. They only have to be unpacked to bytes. A

@@ -206,12 +206,15 @@ INLINE void multiply(const struct wmat *m, int block, const struct acts *a, int 
 		int n = a->groups - g < GROUPS ? a->groups - g : GROUPS;
 		size_t bytes = (size_t)(n * GROUP / elements) * size;
 		size_t at = (size_t)(g * GROUP / elements) * size;
+		const uint8_t *from = p + at;
+		size_t step = ld;
 		if (rows < WBLOCK) {
-			unpack(fill_up(&filled, p + at, ld, rows, bytes), MOST_BYTES, n, &u);
+			from = fill_up(&filled, from, ld, rows, bytes);
+			step = MOST_BYTES;
 		} else {
-			ask_for(p + at, ld, at, bytes);
-			unpack(p + at, ld, n, &u);
+			ask_for(from, ld, at, bytes);
 		}
+		unpack(from, step, n, &u);
 		add(offset, &u, a, g, n, y);
 	}
 #ifdef __AMX_INT8__
