@@ -99,6 +99,8 @@ INLINE void add_tile(struct shape s, const struct unpacked *u, const struct begi
 
 		for (int h = 0; h < 2; h++) {
 			for (int t = 0; t < tile && (s.fine || h == 0); t++)
+				/* Those of all groups and rows have been filled in.
+				 * NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage) */
 				sums[t] = all_ints(b->sum[h][at + (size_t)t]);
 			add_columns(s, w + h * 16 * WBLOCK, x + 16 * h, tile, sums);
 			struct floats scale = load_floats(u->scale[s.fine ? 2 * g + h : g]);

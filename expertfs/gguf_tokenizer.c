@@ -243,8 +243,10 @@ static int put_scored_merges(const struct writer *w)
 {
 	struct piece *piece = calloc(w->g->tokens, sizeof(*piece));
 	size_t n = 0;
-	int rc = piece ? list_pieces(w, piece, &n) : no_memory(w);
 
+	if (!piece)
+		return no_memory(w);
+	int rc = list_pieces(w, piece, &n);
 	for (size_t i = 0; rc == 0 && i < n; i++)
 		rc = check_characters(w, &piece[i]);
 	if (rc == 0) {
