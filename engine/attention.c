@@ -9,58 +9,30 @@
 #include "engine/norm.h"
 #include "engine/rope.h"
 
-static void add_bias(float *y, const float *bias, int m, size_t width)
+void attention_lay_out(struct attention_work *w, const struct model_config *c, int ctx, int rows,
+		       int threads, struct arena *a)
 {
-	for (size_t i = 0; bias && i < (size_t)m; i++)
-		for (size_t k = 0; k < width; k++)
-			y[i * width + k] += bias[k];
-}
+	size_t n = (size_t)rows, heads = (size_t)c->heads, f = sizeof(float);
+	size_t width = (size_t)c->kv_lora + (size_t)c->rope;
 
-/* The second of the two steps that queries take. */
-static void widen_queries(const struct compute *cp, const struct model_config *c,
-			  const struct attention_weights *a, int m, struct attention_work *w)
-{
-	size_t q_lora = (size_t)c->q_lora;
-
-	add_bias(w->qr, a->q_a_bias, m, q_lora);
-	for (size_t i = 0; i < (size_t)m; i++)
-		rms_norm(w->qr + i * q_lora, w->qr + i * q_lora, a->q_norm, c->q_lora,
-			 c->lora_norm_eps);
-	matmul(cp, &a->q_b, w->qr, q_lora, m, w->q,
-	       (size_t)c->heads * ((size_t)c->nope + (size_t)c->rope));
-}
-
-static void project(const struct compute *cp, const struct model_config *c,
-		    const struct layer_weights *l, struct kvcache *kv,
-		    const struct attention_task *t, struct attention_work *w, const float *h)
-{
-	const struct attention_weights *a = &l->attention;
-	size_t hidden = (size_t)c->hidden, q_lora = (size_t)c->q_lora, width = (size_t)kv->width;
-	size_t q_dim = (size_t)c->nope + (size_t)c->rope, q_width = (size_t)c->heads * q_dim;
-	const struct matmul both[] = { q_lora ? (struct matmul){ &a->q_a, w->qr, q_lora }
-					      : (struct matmul){ &a->q, w->q, q_width },
-				       { &a->kv_a, w->kv, width } };
-
-	for (int i = 0; i < t->m; i++) {
-		rms_norm(w->x + (size_t)i * hidden, h + (size_t)i * hidden, l->attention_norm,
-			 c->hidden, c->norm_eps);
-		rope_scaled_angles(w->angles + (size_t)i * (size_t)c->rope, c->rope, c->rope_theta,
-				   &c->rope_scaling, t->position + i);
-	}
-	matmuls(cp, both, 2, w->x, hidden, t->m);
-	add_bias(w->kv, a->kv_a_bias, t->m, width);
-	if (q_lora)
-		widen_queries(cp, c, a, t->m, w);
-	for (int i = 0; i < t->m; i++) {
-		float *row = w->kv + (size_t)i * width,
-		      *cs = w->angles + (size_t)i * (size_t)c->rope;
-		rms_norm(row, row, a->kv_norm, c->kv_lora, c->lora_norm_eps);
-		rope_turn(row + c->kv_lora, cs, c->rope, c->rope_interleave);
-		kvcache_put(kv, t->layer, t->position + i, row);
-		for (int n = 0; n < c->heads; n++)
-			rope_turn(w->q + (size_t)i * q_width + (size_t)n * q_dim + c->nope, cs,
-				  c->rope, c->rope_interleave);
-	}
+	w->keys = (size_t)(ctx < c->index_topk ? ctx : c->index_topk);
+	w->x = arena_take(a, n * (size_t)c->hidden, f);
+	w->qr = arena_take(a, n * (size_t)c->q_lora, f);
+	w->q = arena_take(a, n * heads * ((size_t)c->nope + (size_t)c->rope), f);
+	w->kv = arena_take(a, n * width, f);
+	w->absorbed = arena_take(a, n * heads * width, f);
+	w->mixed = arena_take(a, n * heads * (size_t)c->kv_lora, f);
+	w->heads = arena_take(a, n * heads * (size_t)c->v_dim, f);
+	w->out = arena_take(a, n * (size_t)c->hidden, f);
+	w->score = arena_take(a, (size_t)threads * ATTENTION_HEADS * w->keys, f);
+	w->key_rows = arena_take(a, (size_t)threads * ATTENTION_KEYS * width, f);
+	w->index.query = arena_take(a, n * (size_t)c->index_heads * (size_t)c->index_dim, f);
+	w->index.weight = arena_take(a, n * (size_t)c->index_heads, f);
+	w->index.key = arena_take(a, n * (size_t)c->index_dim, f);
+	w->index.score = arena_take(a, (size_t)ctx, f);
+	w->index.items =
+		arena_take(a, ctx < INDEX_REFERENCE_LENGTH ? (size_t)ctx : INDEX_REFERENCE_LENGTH,
+			   sizeof(struct topk_item));
 }
 
 /* What the loops over heads, and over heads of queries, work on. */
@@ -68,11 +40,63 @@ struct job {
 	const struct compute *compute;
 	const struct model_config *config;
 	const struct attention_weights *weights;
-	const struct kvcache *kv;
+	struct kvcache *kv;
 	const struct attention_task *task;
 	const struct index_sets *sets;
 	struct attention_work *work;
 };
+
+/* The second of the two steps that queries take. */
+static void widen_queries(const struct job *j)
+{
+	const struct model_config *c = j->config;
+	struct attention_work *w = j->work;
+	int m = j->task->m;
+
+	add_bias(w->qr, j->weights->q_a_bias, m, c->q_lora);
+	rms_norm_rows(w->qr, w->qr, j->weights->q_norm, m, c->q_lora, c->lora_norm_eps);
+	matmul(j->compute, &j->weights->q_b, w->qr, (size_t)c->q_lora, m, w->q,
+	       (size_t)c->heads * ((size_t)c->nope + (size_t)c->rope));
+}
+
+/* One row after its projections: queries turned, latent vector and key into the cache. */
+static void finish_row(void *arg, int i, int thread)
+{
+	const struct job *j = arg;
+	const struct model_config *c = j->config;
+	size_t q_dim = (size_t)c->nope + (size_t)c->rope, row = (size_t)i;
+	const float *cs = j->task->angles + row * (size_t)c->rope;
+	float *kv = j->work->kv + row * (size_t)j->kv->width;
+	float *q = j->work->q + row * (size_t)c->heads * q_dim;
+
+	(void)thread;
+	rms_norm(kv, kv, j->weights->kv_norm, c->kv_lora, c->lora_norm_eps);
+	rope_turn(kv + c->kv_lora, cs, c->rope, c->rope_interleave);
+	kvcache_put(j->kv, j->task->layer, j->task->position + i, kv);
+	for (int n = 0; n < c->heads; n++)
+		rope_turn(q + (size_t)n * q_dim + c->nope, cs, c->rope, c->rope_interleave);
+}
+
+static void project(struct job *j, const float *norm, const float *h)
+{
+	const struct model_config *c = j->config;
+	const struct attention_weights *a = j->weights;
+	struct attention_work *w = j->work;
+	size_t q_lora = (size_t)c->q_lora, width = (size_t)j->kv->width;
+	size_t q_width = (size_t)c->heads * ((size_t)c->nope + (size_t)c->rope);
+	const struct matmul both[] = { q_lora ? (struct matmul){ &a->q_a, w->qr, q_lora }
+					      : (struct matmul){ &a->q, w->q, q_width },
+				       { &a->kv_a, w->kv, width } };
+	int m = j->task->m;
+
+	rms_norm_rows(w->x, h, norm, m, c->hidden, c->norm_eps);
+	matmuls(j->compute, both, 2, w->x, (size_t)c->hidden, m);
+	add_bias(w->kv, a->kv_a_bias, m, j->kv->width);
+	if (q_lora)
+		widen_queries(j);
+	/* A number is normed and turned in the time of some 16 multiply-adds. */
+	compute_run(j->compute, 16.0 * m * (c->heads * c->rope + j->kv->width), m, finish_row, j);
+}
 
 /* Head n of all queries into the latent space: row r of Wk_n, times number r of the query. Where Wk_n
  * lies transposed that is a product like any other. */
@@ -142,7 +166,7 @@ static void attend(const struct model_config *c, const struct kvcache *kv, const
 		float *score = a->score + (size_t)h * ld;
 		for (int i = 0; i < a->n; i++)
 			score[i] *= c->score_scale;
-		softmax(score, a->n);
+		k->softmax(score, a->n);
 	}
 	memset(a->out, 0, (size_t)a->count * kv_lora * sizeof(float));
 	for (int i = 0, m; i < a->n; i += m) {
@@ -207,10 +231,10 @@ void attention(const struct compute *cp, const struct model_config *c,
 	struct job job = { cp, c, &l->attention, kv, t, sets, w };
 	double all_kv_b = (double)t->m * c->heads * (c->nope + c->v_dim) * c->kv_lora;
 
-	project(cp, c, l, kv, t, w, h);
+	project(&job, l->attention_norm, h);
 	if (c->full[t->layer]) {
 		const struct index_task task = { t->layer, t->position, t->first, t->m,
-						 w->x,     w->qr,       w->angles };
+						 w->x,     w->qr,       t->angles };
 		indexer_run(cp, c, &l->attention, kv, &task, &w->index, sets);
 	}
 	compute_run(cp, all_kv_b, c->heads, absorb, &job);
@@ -219,7 +243,7 @@ void attention(const struct compute *cp, const struct model_config *c,
 	compute_run(cp, all_kv_b, c->heads, values_of_head, &job);
 	matmul(cp, &l->attention.out, w->heads, (size_t)c->heads * (size_t)c->v_dim, t->m, w->out,
 	       (size_t)c->hidden);
-	add_bias(w->out, l->attention.out_bias, t->m, (size_t)c->hidden);
+	add_bias(w->out, l->attention.out_bias, t->m, c->hidden);
 	for (size_t i = 0; i < (size_t)t->m * (size_t)c->hidden; i++)
 		h[i] += w->out[i];
 }

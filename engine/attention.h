@@ -17,6 +17,7 @@
 #ifndef ENGINE_ATTENTION_H
 #define ENGINE_ATTENTION_H
 
+#include "engine/arena.h"
 #include "engine/indexer.h"
 
 /* Queries that attention() takes at once at most. It bounds the buffers below, which are large
@@ -36,7 +37,6 @@ struct attention_work {
 	float *qr;       /* [rows][q_lora] */
 	float *q;        /* [rows][heads][nope + rope]; [rows][heads][head_dim] */
 	float *kv;       /* [rows][kv_lora + rope]; [rows][2][kv_heads][head_dim] */
-	float *angles;   /* [rows][rope] */
 	float *absorbed; /* [rows][heads][kv_lora + rope]; [kv_heads][rows][group][head_dim] */
 	float *mixed;    /* [rows][heads][kv_lora]; as absorbed */
 	float *heads;    /* [rows][heads][v_dim] */
@@ -52,7 +52,12 @@ struct attention_work {
 struct attention_task {
 	int layer, position, m; /* m <= ATTENTION_ROWS queries at position, position + 1, ... */
 	int first;              /* row of the first one in the index sets */
+	const float *angles; /* [m][rope], rope_angles() of each position: the same in all layers */
 };
+
+/* Takes the arrays of w for up to `rows` rows and contexts of ctx tokens. */
+void attention_lay_out(struct attention_work *w, const struct model_config *c, int ctx, int rows,
+		       int threads, struct arena *a);
 
 /* h [m][hidden] += attention(rms_norm(h)). Appends the m rows to the cache. */
 void attention(const struct compute *cp, const struct model_config *c,

@@ -19,7 +19,6 @@ void attention_grouped_lay_out(struct attention_work *w, const struct model_conf
 	w->x = arena_take(a, n * hidden, f);
 	w->q = arena_take(a, n * q, f);
 	w->kv = arena_take(a, n * kv, f);
-	w->angles = arena_take(a, n * (size_t)c->rope, f);
 	w->absorbed = arena_take(a, n * q, f);
 	w->mixed = arena_take(a, n * q, f);
 	w->heads = arena_take(a, n * q, f);
@@ -56,12 +55,11 @@ static void finish(const struct model_config *c, float *x, int heads, const floa
 {
 	int n = heads * c->head_dim;
 
-	for (int i = 0; bias && i < n; i++)
-		x[i] += bias[i];
+	add_bias(x, bias, 1, n);
 	if (norm && c->qk_norm == QK_NORM_WHOLE)
 		rms_norm(x, x, norm, n, c->norm_eps);
-	for (int i = 0; norm && c->qk_norm == QK_NORM_HEAD && i < n; i += c->head_dim)
-		rms_norm(x + i, x + i, norm, c->head_dim, c->norm_eps);
+	if (norm && c->qk_norm == QK_NORM_HEAD)
+		rms_norm_rows(x, x, norm, heads, c->head_dim, c->norm_eps);
 	if (c->clip_qkv != 0)
 		clip(x, n, c->clip_qkv);
 }
@@ -90,11 +88,10 @@ static void finish_row(void *arg, int i, int thread)
 	const struct model_config *c = j->config;
 	struct kvcache *kv = j->kv;
 	const struct attention_weights *a = j->weights;
-	float *cs = j->work->angles + (size_t)i * (size_t)c->rope;
+	const float *cs = j->task->angles + (size_t)i * (size_t)c->rope;
 	float *key = j->work->kv + (size_t)i * (size_t)kv->width, *value = key + kv->width / 2;
 
 	(void)thread;
-	rope_scaled_angles(cs, c->rope, c->rope_theta, &c->rope_scaling, j->task->position + i);
 	place_queries(j, i, cs);
 	finish(c, key, c->kv_heads, a->k_bias, a->k_norm);
 	finish(c, value, c->kv_heads, a->v_bias, NULL);
@@ -115,9 +112,7 @@ static void project(struct job *j, const float *norm, const float *h)
 				      { &a->v, w->kv + width / 2, width } };
 	int m = j->task->m;
 
-	for (int i = 0; i < m; i++)
-		rms_norm(w->x + (size_t)i * hidden, h + (size_t)i * hidden, norm, c->hidden,
-			 c->norm_eps);
+	rms_norm_rows(w->x, h, norm, m, c->hidden, c->norm_eps);
 	matmuls(cp, all, 3, w->x, hidden, m);
 	/* A number is normed and turned in the time of some 16 multiply-adds. */
 	compute_run(cp, 16.0 * m * (c->heads * c->head_dim + j->kv->width), m, finish_row, j);
@@ -186,7 +181,7 @@ static void share_out(const struct job *j, const struct tile *t, int i, float *s
 
 	if (sinks)
 		score[end] = sinks[t->n * j->group + i % j->group];
-	softmax(score + first, end - first + (sinks ? 1 : 0));
+	kernel()->softmax(score + first, end - first + (sinks ? 1 : 0));
 	memset(score, 0, (size_t)first * sizeof(*score));
 	memset(score + end, 0, (size_t)(all - end) * sizeof(*score));
 }
@@ -254,10 +249,7 @@ void attention_grouped(const struct compute *cp, const struct model_config *c,
 	gather_heads(&job);
 	matmul(cp, &l->attention.out, w->heads, (size_t)c->heads * (size_t)c->head_dim, t->m,
 	       w->out, hidden);
-	for (size_t i = 0; i < (size_t)t->m; i++)
-		for (size_t k = 0; k < hidden; k++)
-			h[i * hidden + k] +=
-				l->attention.out_bias
-					? w->out[i * hidden + k] + l->attention.out_bias[k]
-					: w->out[i * hidden + k];
+	add_bias(w->out, l->attention.out_bias, t->m, c->hidden);
+	for (size_t i = 0; i < (size_t)t->m * hidden; i++)
+		h[i] += w->out[i];
 }

@@ -147,22 +147,15 @@ static void gate_and_up(struct batch *b)
 	compute_products(b->compute, up, b->count);
 }
 
-static void add_bias(float *y, const float *bias, int rows, size_t width)
-{
-	for (size_t r = 0; r < (size_t)rows; r++)
-		for (size_t k = 0; k < width; k++)
-			y[r * width + k] += bias[k];
-}
-
-static void activate(const struct ffn_biases *b, float *gate, float *up, int rows, size_t width)
+static void activate(const struct ffn_biases *b, float *gate, float *up, int rows, int width)
 {
 	if (!b) {
-		swiglu(gate, up, rows * (int)width);
+		kernel()->swiglu(gate, up, rows * width);
 		return;
 	}
 	add_bias(gate, b->gate, rows, width);
 	add_bias(up, b->up, rows, width);
-	swiglu_clamped(gate, up, rows * (int)width, b->limit);
+	kernel()->swiglu_clamped(gate, up, rows * width, b->limit);
 }
 
 static void activate_item(void *arg, int i, int thread)
@@ -172,7 +165,8 @@ static void activate_item(void *arg, int i, int thread)
 	float *gate = b->work->gate + (size_t)t->at * b->width;
 
 	(void)thread;
-	activate(t->task->biases, gate, b->work->up + (size_t)t->at * b->width, t->n, b->width);
+	activate(t->task->biases, gate, b->work->up + (size_t)t->at * b->width, t->n,
+		 (int)b->width);
 	if (compute_in_int8(b->compute, b->wanted))
 		quantise(b, i, b->wanted, gate, b->width);
 }
@@ -195,5 +189,5 @@ void ffn_run(const struct compute *cp, const struct ffn_task *t, int count, stru
 	compute_products(cp, w->product, count);
 	for (int i = 0; i < count; i++)
 		if (t[i].biases)
-			add_bias(t[i].y, t[i].biases->down, t[i].n, b.hidden);
+			add_bias(t[i].y, t[i].biases->down, t[i].n, (int)b.hidden);
 }

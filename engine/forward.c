@@ -13,36 +13,11 @@
 #include "engine/fail.h"
 #include "engine/ffn.h"
 #include "engine/norm.h"
+#include "engine/rope.h"
 
 static int min_int(int a, int b)
 {
 	return a < b ? a : b;
-}
-
-static void lay_out_attention(struct attention_work *w, const struct model_config *c, int ctx,
-			      int rows, int threads, struct arena *a)
-{
-	size_t n = (size_t)rows, heads = (size_t)c->heads, f = sizeof(float);
-	size_t width = (size_t)c->kv_lora + (size_t)c->rope;
-
-	w->keys = (size_t)min_int(ctx, c->index_topk);
-	w->x = arena_take(a, n * (size_t)c->hidden, f);
-	w->qr = arena_take(a, n * (size_t)c->q_lora, f);
-	w->q = arena_take(a, n * heads * ((size_t)c->nope + (size_t)c->rope), f);
-	w->kv = arena_take(a, n * width, f);
-	w->angles = arena_take(a, n * (size_t)c->rope, f);
-	w->absorbed = arena_take(a, n * heads * width, f);
-	w->mixed = arena_take(a, n * heads * (size_t)c->kv_lora, f);
-	w->heads = arena_take(a, n * heads * (size_t)c->v_dim, f);
-	w->out = arena_take(a, n * (size_t)c->hidden, f);
-	w->score = arena_take(a, (size_t)threads * ATTENTION_HEADS * w->keys, f);
-	w->key_rows = arena_take(a, (size_t)threads * ATTENTION_KEYS * width, f);
-	w->index.query = arena_take(a, n * (size_t)c->index_heads * (size_t)c->index_dim, f);
-	w->index.weight = arena_take(a, n * (size_t)c->index_heads, f);
-	w->index.key = arena_take(a, n * (size_t)c->index_dim, f);
-	w->index.score = arena_take(a, (size_t)ctx, f);
-	w->index.items = arena_take(a, (size_t)min_int(ctx, INDEX_REFERENCE_LENGTH),
-				    sizeof(struct topk_item));
 }
 
 static void lay_out(struct forward *f, const struct model_config *c, int ctx, int chunk,
@@ -51,13 +26,14 @@ static void lay_out(struct forward *f, const struct model_config *c, int ctx, in
 	size_t hidden = (size_t)c->hidden, rows = (size_t)min_int(chunk, ATTENTION_ROWS);
 
 	f->h = arena_take(a, (size_t)chunk * hidden, sizeof(float));
+	f->angles = arena_take(a, (size_t)chunk * (size_t)c->rope, sizeof(float));
 	f->logit_x = arena_take(a, FORWARD_LOGIT_ROWS * hidden, sizeof(float));
 	ffn_lay_out(&f->dense, (int)rows, 1, c->hidden, c->dense_width, a);
 	f->dense_out = arena_take(a, rows * hidden, sizeof(float));
 	if (c->attention == ATTENTION_GROUPED)
 		attention_grouped_lay_out(&f->attention, c, ctx, (int)rows, threads, a);
 	else
-		lay_out_attention(&f->attention, c, ctx, (int)rows, threads, a);
+		attention_lay_out(&f->attention, c, ctx, (int)rows, threads, a);
 	f->sets.topk = c->index_topk;
 	f->sets.count = arena_take(a, (size_t)chunk, sizeof(int32_t));
 	f->sets.item = NULL;
@@ -113,23 +89,48 @@ static void dense_layer(struct forward *f, const struct layer_weights *l, float 
 				       .n = m,
 				       .y = f->dense_out };
 
-	for (int i = 0; i < m; i++)
-		rms_norm(x + (size_t)i * hidden, h + (size_t)i * hidden, l->ffn_norm, c->hidden,
-			 c->norm_eps);
+	rms_norm_rows(x, h, l->ffn_norm, m, c->hidden, c->norm_eps);
 	ffn_run(f->compute, &task, 1, &f->dense);
 	for (size_t i = 0; i < (size_t)m * hidden; i++)
 		h[i] += f->dense_out[i];
 }
 
+struct positions {
+	const struct model_config *config;
+	int first;
+	float *angles;
+};
+
+static void angles_of_row(void *arg, int i, int thread)
+{
+	const struct positions *p = arg;
+	const struct model_config *c = p->config;
+
+	(void)thread;
+	rope_angles(p->angles + (size_t)i * (size_t)c->rope, c->rope, c->rope_theta,
+		    &c->rope_scaling, p->first + i);
+}
+
+void forward_positions(struct forward *f, int position, int m)
+{
+	struct positions p = { f->config, position, f->angles };
+
+	/* A pair costs a power, a sine and a cosine. */
+	compute_run(f->compute, 100.0 * m * f->config->rope, m, angles_of_row, &p);
+}
+
 int forward_layer(struct forward *f, const struct layer_weights *l, int n, int position, float *h,
 		  int m, struct index_sets *sets, char *why)
 {
-	size_t hidden = (size_t)f->config->hidden;
+	size_t hidden = (size_t)f->config->hidden, rope = (size_t)f->config->rope;
 
 	profile_enter(f->profile, PART_ATTENTION);
 	for (int i = 0; i < m; i += ATTENTION_ROWS) {
-		const struct attention_task task = { n, position + i,
-						     min_int(m - i, ATTENTION_ROWS), i };
+		const struct attention_task task = { .layer = n,
+						     .position = position + i,
+						     .m = min_int(m - i, ATTENTION_ROWS),
+						     .first = i,
+						     .angles = f->angles + (size_t)i * rope };
 		if (f->config->attention == ATTENTION_GROUPED)
 			attention_grouped(f->compute, f->config, l, &f->kv, &task, &f->attention,
 					  h + (size_t)i * hidden);
@@ -159,6 +160,7 @@ int forward_run(struct forward *f, const int32_t *ids, int position, int m,
 	for (int i = 0; i < m; i++)
 		kernel()->dequant(&f->weights->embed, ids[i], 1,
 				  f->h + (size_t)i * (size_t)c->hidden, 0);
+	forward_positions(f, position, m);
 	f->moe.progress = progress;
 	f->moe.share = (double)m / c->layers;
 	f->moe.total = total;
@@ -177,11 +179,9 @@ int forward_run(struct forward *f, const int32_t *ids, int position, int m,
 void forward_normed(const struct forward *f, int first, int n, float *x)
 {
 	const struct model_config *c = f->config;
-	size_t hidden = (size_t)c->hidden;
 
-	for (int i = 0; i < n; i++)
-		rms_norm(x + (size_t)i * hidden, f->h + (size_t)(first + i) * hidden,
-			 f->weights->norm, c->hidden, c->norm_eps);
+	rms_norm_rows(x, f->h + (size_t)first * (size_t)c->hidden, f->weights->norm, n, c->hidden,
+		      c->norm_eps);
 }
 
 void forward_logits(struct forward *f, int first, int n, float *logits)

@@ -23,6 +23,7 @@ struct forward {
 	struct kvcache kv; /* the MTP layer's rows too, if it is used */
 	int ctx, chunk;    /* positions; rows of a chunk */
 	float *h;          /* [chunk][hidden] */
+	float *angles;     /* [chunk][rope], of the rows under way */
 	float *logit_x;    /* [FORWARD_LOGIT_ROWS][hidden] */
 	struct ffn_work dense;
 	float *dense_out; /* [ATTENTION_ROWS][hidden] */
@@ -54,7 +55,9 @@ void forward_expect(struct forward *f, int length);
 int forward_run(struct forward *f, const int32_t *ids, int position, int m,
 		const struct progress *progress, double done, double total, char *why);
 
-/* One layer, for forward_run() and for the MTP layer: h [m][hidden] at positions position ..
+/* The rows that go through layers next are those at positions position .. position + m - 1. */
+void forward_positions(struct forward *f, int position, int m);
+/* One layer, for forward_run() and for the MTP layer, after forward_positions(): h [m][hidden] at positions position ..
  * position + m - 1, changed in place; sets [m]. 0 or negative errno with the sentence. */
 int forward_layer(struct forward *f, const struct layer_weights *l, int n, int position, float *h,
 		  int m, struct index_sets *sets, char *why);

@@ -212,7 +212,7 @@ void lookahead_guess(struct lookahead *a, const struct compute *cp, const struct
 		rms_norm(a->x + i * hidden, h + (i * (size_t)m / (size_t)rows) * hidden,
 			 l->ffn_norm, c->hidden, c->norm_eps);
 	matmul(cp, &l->router, a->x, hidden, rows, a->logits, experts);
-	router_add_bias(c, l->logit_bias, a->logits, rows);
+	add_bias(a->logits, l->logit_bias, rows, c->experts);
 	memset(a->votes, 0, experts * sizeof(*a->votes));
 	for (size_t i = 0; i < (size_t)rows; i++) {
 		router_choose(c, a->logits + i * experts, l->router_bias, a->score + i * experts,

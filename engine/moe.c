@@ -62,7 +62,7 @@ static void route(const struct compute *cp, const struct model_config *c,
 	struct routing r = { c, l->router_bias, w };
 
 	matmul(cp, &l->router, w->x, (size_t)c->hidden, m, w->logits, (size_t)c->experts);
-	router_add_bias(c, l->logit_bias, w->logits, m);
+	add_bias(w->logits, l->logit_bias, m, c->experts);
 	compute_run(cp, (double)m * c->experts * c->topk, m, route_row, &r);
 }
 
@@ -218,12 +218,9 @@ int moe(const struct compute *cp, const struct model_config *c, const struct lay
 	int layer, struct experts *experts, struct moe_work *w, float *h, int m, char *why)
 {
 	struct sum sum = { cp, c, w, l->ffn.width != 0, h };
-	size_t hidden = (size_t)c->hidden;
 
 	profile_enter(w->profile, PART_ROUTER);
-	for (int i = 0; i < m; i++)
-		rms_norm(w->x + (size_t)i * hidden, h + (size_t)i * hidden, l->ffn_norm, c->hidden,
-			 c->norm_eps);
+	rms_norm_rows(w->x, h, l->ffn_norm, m, c->hidden, c->norm_eps);
 	route(cp, c, l, w, m);
 	int chosen = group_by_expert(c, w, m);
 	experts_ask(experts, layer, w->ids, chosen);

@@ -87,6 +87,7 @@ static int run(struct mtp *m, const int32_t *next, int position, float *hidden, 
 	for (int i = 0; i < n; i += ATTENTION_ROWS)
 		join(m, next + i, hidden + (size_t)i * (size_t)f->config->hidden,
 		     min_int(n - i, ATTENTION_ROWS));
+	forward_positions(f, position, n);
 	return forward_layer(f, &f->weights->mtp.layer, f->config->layers, position, hidden, n,
 			     &sets, why);
 }

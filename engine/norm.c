@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Norms, activation and softmax. Sums of squares go through the kernels' fixed order.
+ * Norms and biases. Sums of squares go through the kernels' fixed order.
  */
 #include "engine/norm.h"
 
 #include <math.h>
+#include <stddef.h>
 
 #include "engine/kernel.h"
 
@@ -14,6 +15,12 @@ void rms_norm(float *y, const float *x, const float *w, int n, float eps)
 
 	for (int i = 0; i < n; i++)
 		y[i] = w[i] * (x[i] * scale);
+}
+
+void rms_norm_rows(float *y, const float *x, const float *w, int rows, int n, float eps)
+{
+	for (size_t at = 0; rows > 0; rows--, at += (size_t)n)
+		rms_norm(y + at, x + at, w, n, eps);
 }
 
 void layer_norm(float *y, const float *x, const float *w, const float *b, int n, float eps)
@@ -31,17 +38,9 @@ void layer_norm(float *y, const float *x, const float *w, const float *b, int n,
 		y[i] = w[i] * ((float)(x[i] - mean) * scale) + b[i];
 }
 
-void swiglu(float *gate, const float *up, int n)
+void add_bias(float *y, const float *bias, int rows, int n)
 {
-	kernel()->swiglu(gate, up, n);
-}
-
-void swiglu_clamped(float *gate, const float *up, int n, float limit)
-{
-	kernel()->swiglu_clamped(gate, up, n, limit);
-}
-
-void softmax(float *x, int n)
-{
-	kernel()->softmax(x, n);
+	for (int r = 0; bias && r < rows; r++, y += n)
+		for (int i = 0; i < n; i++)
+			y[i] += bias[i];
 }

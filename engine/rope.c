@@ -28,7 +28,7 @@ static double slowed(const struct rope_scaling *s, int i, double f)
 	return 0;
 }
 
-void rope_scaled_angles(float *cs, int d, double theta, const struct rope_scaling *s, int position)
+void rope_angles(float *cs, int d, double theta, const struct rope_scaling *s, int position)
 {
 	double amplitude = s->amplitude != 0 ? s->amplitude : 1;
 
@@ -39,13 +39,6 @@ void rope_scaled_angles(float *cs, int d, double theta, const struct rope_scalin
 		cs[2 * i] = (float)(amplitude * cos(position * f));
 		cs[2 * i + 1] = (float)(amplitude * sin(position * f));
 	}
-}
-
-void rope_angles(float *cs, int d, double theta, int position)
-{
-	const struct rope_scaling plain = { .kind = ROPE_PLAIN };
-
-	rope_scaled_angles(cs, d, theta, &plain, position);
 }
 
 void rope_turn(float *x, const float *cs, int d, bool interleave)

@@ -27,8 +27,7 @@ struct rope_scaling {
 
 /* cs[2i] = cos, cs[2i + 1] = sin of pair i at this position; d numbers, d even. In double, as the
  * product position * frequency needs more digits than a float has at long contexts. */
-void rope_angles(float *cs, int d, double theta, int position);
-void rope_scaled_angles(float *cs, int d, double theta, const struct rope_scaling *s, int position);
+void rope_angles(float *cs, int d, double theta, const struct rope_scaling *s, int position);
 
 /* Turns x[0..d). interleave: pairs (2i, 2i + 1), else (i, i + d/2). */
 void rope_turn(float *x, const float *cs, int d, bool interleave);

@@ -99,13 +99,6 @@ void router_weigh(const struct model_config *c, const float *logits, struct choi
 	}
 }
 
-void router_add_bias(const struct model_config *c, const float *bias, float *logits, int m)
-{
-	for (int i = 0; bias && i < m; i++, logits += c->experts)
-		for (int e = 0; e < c->experts; e++)
-			logits[e] += bias[e];
-}
-
 static int by_expert(const void *a, const void *b)
 {
 	return ((const struct choice *)a)->expert - ((const struct choice *)b)->expert;

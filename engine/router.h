@@ -21,9 +21,6 @@ struct choice {
 void router_choose(const struct model_config *c, const float *logits, const float *bias,
 		   float *score, struct choice *out);
 
-/* bias [experts] is added to the logits of m rows; NULL: nothing is. */
-void router_add_bias(const struct model_config *c, const float *bias, float *logits, int m);
-
 /* The weights of topk experts already chosen (out[i].expert), from the logits alone. */
 void router_weigh(const struct model_config *c, const float *logits, struct choice *out);
 

@@ -220,7 +220,9 @@ static double compare(struct wfmt fmt, enum kv_type kv)
 		}
 		for (int t = 0; t < ROWS; t += 11) { /* in pieces: 11, 11, 8 */
 			const struct attention_task task = { layer, t,
-							     ROWS - t < 11 ? ROWS - t : 11, t };
+							     ROWS - t < 11 ? ROWS - t : 11, t,
+							     s.f.angles };
+			forward_positions(&s.f, t, task.m);
 			attention(&s.compute, &s.file->config, l, &s.f.kv, &task, &s.f.sets,
 				  &s.f.attention, got + t * H);
 		}

@@ -240,7 +240,7 @@ static void stretched_rotations(void **state)
 		for (int i = 0; i < 8; i++) {
 			double f = pow(500, -i / 8.0), turns = 64 * f / (2 * M_PI), part;
 			float cs[16];
-			rope_scaled_angles(cs, 16, 500, &s[n], 77);
+			rope_angles(cs, 16, 500, &s[n], 77);
 			part = i <= 2 ? 0 : i >= 6 ? 1 : (i - 2.5) / 3.5;
 			if (n == 2)
 				part = turns > 4 ? 0 : turns < 1 ? 1 : (4 - turns) / 3;
@@ -338,7 +338,7 @@ static void clamped_activation(void **state)
 	float gate[] = { 0, 3, 9, -20, 7, NAN }, up[] = { 1, -9, 9, 2, NAN, 1 };
 
 	(void)state;
-	swiglu_clamped(gate, up, 6, 7);
+	kernel()->swiglu_clamped(gate, up, 6, 7);
 	assert_true(gate[0] == 0);
 	assert_true(near((double)gate[1], 3 / (1 + exp(-1.702 * 3)) * (-7 + 1)));
 	assert_true(near((double)gate[2], 7 / (1 + exp(-1.702 * 7)) * (7 + 1)));
@@ -430,7 +430,12 @@ static void stop(struct model *m)
 static void run(struct model *m, int piece, float *h)
 {
 	for (int t = 0; t < ROWS; t += piece) {
-		const struct attention_task task = { 0, t, ROWS - t < piece ? ROWS - t : piece, t };
+		float angles[ROWS * DIM];
+		const struct attention_task task = { 0, t, ROWS - t < piece ? ROWS - t : piece, t,
+						     angles };
+		for (int i = 0; i < task.m; i++)
+			rope_angles(angles + i * m->c.rope, m->c.rope, m->c.rope_theta,
+				    &m->c.rope_scaling, t + i);
 		attention_grouped(&m->cp, &m->c, &m->l, &m->kv, &task, &m->w, h + t * HIDDEN);
 	}
 }

@@ -157,6 +157,7 @@ static void norms(void **state)
 static void rotation_of_both_kinds(void **state)
 {
 	const int positions[] = { 0, 1, 1000, 1048575 };
+	const struct rope_scaling plain = { .kind = ROPE_PLAIN };
 
 	(void)state;
 	for (int p = 0; p < 4; p++)
@@ -164,7 +165,7 @@ static void rotation_of_both_kinds(void **state)
 			float x[16], y[16], cs[16];
 			for (int i = 0; i < 16; i++)
 				y[i] = x[i] = random_float();
-			rope_angles(cs, 16, 8e6, positions[p]);
+			rope_angles(cs, 16, 8e6, &plain, positions[p]);
 			rope_turn(y, cs, 16, interleave);
 			for (int i = 0; i < 8; i++) {
 				int a = interleave ? 2 * i : i, b = interleave ? 2 * i + 1 : i + 8;
@@ -193,7 +194,7 @@ static void softmax_and_swiglu(void **state)
 			gate[i] = 200 * random_float();
 			up[i] = random_float();
 		}
-		softmax(x, n);
+		kernel()->softmax(x, n);
 		for (int i = 0; i < n; i++) {
 			assert_true(fabs((double)x[i] - want[i] / sum) < 1e-6);
 			total += (double)x[i];
@@ -201,7 +202,7 @@ static void softmax_and_swiglu(void **state)
 			want[i] = g / (1 + exp(-g)) * (double)up[i];
 		}
 		assert_true(fabs(total - 1) < 1e-5);
-		swiglu(gate, up, n);
+		kernel()->swiglu(gate, up, n);
 		for (int i = 0; i < n; i++)
 			assert_true(fabs((double)gate[i] - want[i]) <= 1e-5 * (1 + fabs(want[i])));
 	}
