@@ -139,12 +139,11 @@ static bool count_end(struct drive *d, const struct piece *p, int err)
 }
 
 /* A read of whole blocks at the end of a file that has no whole number of them is done when the
- * file's last byte has come. */
-static uint32_t length_within(const struct drive *d, const struct piece *p)
+ * file's last byte has come: that very byte, as a file may have grown since its size was asked for,
+ * and a read may come in part anywhere. */
+static bool at_end(const struct drive *d, const struct piece *p, uint32_t came)
 {
-	uint64_t left = p->offset < d->size ? d->size - p->offset : p->length;
-
-	return left < p->length ? (uint32_t)left : p->length;
+	return p->offset + came == d->size && p->length - came < SHARD_ALIGN;
 }
 
 void drive_piece_done(struct drive *d, struct piece *p, int res)
@@ -152,9 +151,9 @@ void drive_piece_done(struct drive *d, struct piece *p, int res)
 	uint64_t now = clock_ns();
 	/* What follows a piece that came in part is asked for from a block's start, as O_DIRECT
 	 * needs it. Not a block: the file ends here and should not. */
-	uint32_t got = res < 0                                ? 0
-		       : (uint32_t)res >= length_within(d, p) ? p->length
-							      : (uint32_t)res & ~(SHARD_ALIGN - 1);
+	uint32_t came = res < 0 ? 0 : (uint32_t)res;
+	uint32_t got =
+		came >= p->length || at_end(d, p, came) ? p->length : came & ~(SHARD_ALIGN - 1);
 	int err = res < 0 ? res : got == 0 ? -EIO : 0;
 	bool again = (err == 0 && got < p->length) ||
 		     ((err == -EAGAIN || err == -EINTR) && ++p->again < AGAIN_MAX);
