@@ -126,6 +126,35 @@ static int open_folder(struct store *s, const char *path, const char *state, cha
 	return s->dir ? 0 : fail(why, errno, "%s: %s", state ? state : beside, strerror(errno));
 }
 
+/* What is put here replaces what is there, so nothing of anybody else's may be: a folder is taken
+ * that has no file of these names, or whose dense.bin is a link to a GGUF file, or to one that has
+ * gone since. put_files() makes that link first. */
+static int check_folder(const struct store *s, char *why)
+{
+	const char *const names[] = { store_file_names[STORE_FILES - 1], "catalog.db",
+				      store_file_names[0], store_file_names[1] };
+	char path[PATH_MAX];
+	struct stat st;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		int err = path_in(s, names[i], "", path, why);
+		if (err)
+			return err;
+		bool there = lstat(path, &st) == 0;
+		if (!there && errno != ENOENT)
+			return fail(why, errno, "%s: %s", path, strerror(errno));
+		if (i == 0 && there && S_ISLNK(st.st_mode) &&
+		    (gguf_is(path) || access(path, F_OK) != 0))
+			return 0;
+		if (there)
+			return fail(why, EEXIST,
+				    "%s is not a GGUF file's: what is learned of one would replace "
+				    "it; say --state and another folder",
+				    path);
+	}
+	return 0;
+}
+
 static bool holds(const char *path, const char *text)
 {
 	size_t n = strlen(text), got = 0;
@@ -184,10 +213,10 @@ static int put_files(const struct store *s, const struct gguf *g, const struct g
 	int err = gguf_model_json(g, x, &model, why);
 
 	err = err ? err : gguf_vocab_json(g, &tokenizer, why);
-	err = err ? err : put_file(s, store_file_names[0], model, why);
-	err = err ? err : put_file(s, store_file_names[1], tokenizer, why);
 	for (uint32_t i = 0; i < g->parts && !err; i++)
 		err = put_link(s, store_file_name(STORE_FILES - 1 + i, name), g->part[i].path, why);
+	err = err ? err : put_file(s, store_file_names[0], model, why);
+	err = err ? err : put_file(s, store_file_names[1], tokenizer, why);
 	free(model);
 	free(tokenizer);
 	return err;
@@ -271,6 +300,7 @@ static int fill(struct store *s, const struct gguf *g, const char *path, const c
 	err = err ? err : add_experts(s, &x, why);
 	err = err ? err : open_folder(s, path, state, why);
 	err = err ? err : store_lock(s->dir, STORE_SERVED, lock, why);
+	err = err ? err : check_folder(s, why);
 	err = err ? err : put_files(s, g, &x, why);
 	err = err ? err : check_catalog(s, *lock, why);
 	gguf_experts_free(&x);

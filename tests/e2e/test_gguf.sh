@@ -146,6 +146,15 @@ expertctl export "$WORK/f32" "$WORK/f32.plain" >/dev/null
 check "$WORK/f32.plain" 3
 expect_fail 1 'one.gguf is a GGUF file, whose tensors are copied as they are: no --bits' coli-pack --bits 8 "$G/one.gguf" "$WORK/no"
 
+section "--state takes no folder that is somebody else's"
+(cd "$WORK/store" && md5sum -- *) >"$WORK/before"
+expect_fail 1 'store/dense.bin is not a GGUF file.s: .* another folder' expertfs "$G/one.gguf" "$M" --state "$WORK/store"
+(cd "$WORK/store" && md5sum -- *) | cmp - "$WORK/before"
+mkdir "$WORK/other"
+echo mine >"$WORK/other/model.json"
+expect_fail 1 'other/model.json is not a GGUF file.s' expertfs "$G/one.gguf" "$M" --state "$WORK/other"
+[ "$(ls "$WORK/other")" = model.json ] && [ "$(cat "$WORK/other/model.json")" = mine ] || die "other/ has changed"
+
 section "what cannot be mounted"
 head -c -100 "$G/one.gguf" >"$G/cut.gguf"
 expect_fail 1 'cut.gguf is cut off: it has [0-9]* bytes, and blk.* would end beyond' expertfs "$G/cut.gguf" "$M"
