@@ -17,8 +17,6 @@
 #include "expertfs/gguf_arch.h"
 #include "expertfs/gguf_model.h"
 
-#define BLOCKS_MAX 1024 /* as many as the engine takes; each is looked up by its name */
-
 /* absent: what a missing key stands for; NONE: it is left out. */
 #define NONE (-1)
 
@@ -61,6 +59,9 @@ static int one_int(const struct gguf *g, const char *key, int64_t *out, char *wh
 			return fail(why, EINVAL,
 				    "%s: %s differs between layers, which is not supported",
 				    g->part[0].path, k->name);
+	if (*out < 0 || *out > INT32_MAX)
+		return fail(why, EINVAL, "%s: %s is %" PRId64 ", which no model has",
+			    g->part[0].path, k->name, *out);
 	return 0;
 }
 
@@ -110,7 +111,7 @@ static int sizes(const struct gguf *g, json_t *config, char *why)
 {
 	const struct gguf_tensor *embd = gguf_tensor(g, "token_embd.weight");
 	int64_t blocks, extra = gguf_int_of(config, "num_nextn_predict_layers");
-	int err = gguf_int(g, "%s.block_count", 1, BLOCKS_MAX, &blocks, why);
+	int err = gguf_int(g, "%s.block_count", 1, GGUF_LAYERS_MAX, &blocks, why);
 
 	if (err)
 		return err == -ENOENT ? missing(g, "block_count", why) : err;

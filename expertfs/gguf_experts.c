@@ -12,7 +12,6 @@
 #include "expertfs/fail.h"
 #include "expertfs/shard.h"
 
-#define LAYERS_MAX  1024  /* as many as the engine takes */
 #define EXPERTS_MAX 65536 /* an expert's number is 16 bits in a store */
 #define SIDE_MAX    (1u << 28)
 
@@ -21,8 +20,7 @@ static const char *const stack_names[] = { "ffn_gate_exps.weight", "ffn_up_exps.
 #define STACKS  (sizeof(stack_names) / sizeof(*stack_names))
 #define GATE_UP 3
 
-/* The rest of a name behind "blk.N."; NULL: it is of no layer. */
-static const char *of_layer(const char *name, uint32_t *layer)
+const char *gguf_in_layer(const char *name, uint32_t *layer)
 {
 	char *end;
 	unsigned long n;
@@ -30,7 +28,7 @@ static const char *of_layer(const char *name, uint32_t *layer)
 	if (strncmp(name, "blk.", 4) != 0 || name[4] < '0' || name[4] > '9')
 		return NULL;
 	n = strtoul(name + 4, &end, 10);
-	if (*end != '.' || n >= LAYERS_MAX || (name[4] == '0' && end != name + 5))
+	if (*end != '.' || n >= GGUF_LAYERS_MAX || (name[4] == '0' && end != name + 5))
 		return NULL;
 	*layer = (uint32_t)n;
 	return end + 1;
@@ -39,7 +37,7 @@ static const char *of_layer(const char *name, uint32_t *layer)
 bool gguf_is_stack(const struct gguf_tensor *t)
 {
 	uint32_t layer;
-	const char *rest = of_layer(t->name, &layer);
+	const char *rest = gguf_in_layer(t->name, &layer);
 
 	for (size_t i = 0; rest && i < STACKS; i++)
 		if (strcmp(rest, stack_names[i]) == 0)
@@ -155,7 +153,7 @@ static int find_layer(const struct gguf *g, uint32_t layer, struct gguf_layer *l
 /* Why there are none. */
 static int no_experts(const struct gguf *g, char *why)
 {
-	for (uint32_t i = 0; i < LAYERS_MAX; i++) {
+	for (uint32_t i = 0; i < GGUF_LAYERS_MAX; i++) {
 		char name[64];
 		snprintf(name, sizeof(name), "blk.%" PRIu32 ".ffn_gate.0.weight", i);
 		if (gguf_tensor(g, name))
@@ -173,16 +171,16 @@ static int no_experts(const struct gguf *g, char *why)
 int gguf_experts_find(const struct gguf *g, struct gguf_experts *out, char *why)
 {
 	uint32_t layer;
-	bool there[LAYERS_MAX] = { false };
+	bool there[GGUF_LAYERS_MAX] = { false };
 	int err = 0;
 
-	*out = (struct gguf_experts){ .layer = calloc(LAYERS_MAX, sizeof(*out->layer)) };
+	*out = (struct gguf_experts){ .layer = calloc(GGUF_LAYERS_MAX, sizeof(*out->layer)) };
 	if (!out->layer)
 		return fail(why, ENOMEM, "out of memory");
 	for (size_t i = 0; i < g->tensors; i++)
-		if (gguf_is_stack(&g->tensor[i]) && of_layer(g->tensor[i].name, &layer))
+		if (gguf_is_stack(&g->tensor[i]) && gguf_in_layer(g->tensor[i].name, &layer))
 			there[layer] = true;
-	for (uint32_t i = 0; i < LAYERS_MAX && !err; i++)
+	for (uint32_t i = 0; i < GGUF_LAYERS_MAX && !err; i++)
 		if (there[i])
 			err = find_layer(g, i, &out->layer[out->layers++], why);
 	if (!err && out->layers == 0)

@@ -55,5 +55,8 @@ uint64_t gguf_slice_offset(const struct gguf_slices *s, uint32_t e);
 
 /* Whether this tensor is such a stack: all others are dense. */
 bool gguf_is_stack(const struct gguf_tensor *t);
+/* What stands behind "blk.N." in a tensor's name; NULL: it is of no layer, and *layer as it was. */
+const char *gguf_in_layer(const char *name, uint32_t *layer);
+#define GGUF_LAYERS_MAX 1024 /* as many as the engine takes */
 
 #endif

@@ -10,7 +10,6 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "expertfs/gguf_arch.h"
@@ -77,21 +76,18 @@ static const struct gguf_pair others[] = {
 	{ NULL, NULL },
 };
 
-/* The counterpart of a whole name, or of its first n bytes. */
-static const char *whole(const struct gguf_pair *p, const char *name)
-{
-	for (; p && p->gguf; p++)
-		if (strcmp(p->gguf, name) == 0)
-			return p->hf;
-	return NULL;
-}
-
+/* The counterpart of the first n bytes of a name, and of all of it. */
 static const char *stem(const struct gguf_pair *p, const char *name, size_t n)
 {
 	for (; p && p->gguf; p++)
 		if (strncmp(p->gguf, name, n) == 0 && p->gguf[n] == 0)
 			return p->hf;
 	return NULL;
+}
+
+static const char *whole(const struct gguf_pair *p, const char *name)
+{
+	return stem(p, name, strlen(name));
 }
 
 /* The counterpart of what stands behind "blk.7."; *end is what stays behind it. */
@@ -112,18 +108,16 @@ static const char *in_layer(const struct gguf_pair *own, const char *rest, const
 const char *gguf_hf_name(const struct gguf *g, const char *name, char buf[GGUF_HF_NAME])
 {
 	const struct gguf_arch *a = gguf_arch_find(g->arch);
-	const char *end, *hf;
-	char *after = NULL;
+	const char *rest, *end, *hf;
+	uint32_t layer;
 
 	if (strncmp(name, "blk.", 4) != 0) {
 		hf = whole(globals, name);
 		return hf ? hf : name;
 	}
-	unsigned long layer = strtoul(name + 4, &after, 10);
-	if (after == name + 4 || *after != '.')
-		return name;
-	hf = in_layer(a ? a->names : NULL, after + 1, &end);
+	rest = gguf_in_layer(name, &layer);
+	hf = rest ? in_layer(a ? a->names : NULL, rest, &end) : NULL;
 	if (hf)
-		snprintf(buf, GGUF_HF_NAME, "model.layers.%lu.%s%s", layer, hf, end);
+		snprintf(buf, GGUF_HF_NAME, "model.layers.%" PRIu32 ".%s%s", layer, hf, end);
 	return hf ? buf : name;
 }

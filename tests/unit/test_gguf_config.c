@@ -265,6 +265,24 @@ static void parts_of_heads(void **state)
 	}
 }
 
+/* A number for each layer, which must be one that a number for all may be. */
+static void lists(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		begin("llama", 2);
+		gg_key_array(&m, full("attention.head_count_kv"), GGUF_I32, 2);
+		gg_u32(&m, i ? 2 : (uint32_t)-1);
+		gg_u32(&m, i ? 2 : (uint32_t)-1);
+		keys++;
+		model();
+		if (i)
+			expect(config(), "{\"num_key_value_heads\": 2}");
+		else
+			refuse("llama.attention.head_count_kv is -1, which no model has");
+	}
+}
+
 static void names(void **state)
 {
 	static const struct {
@@ -284,6 +302,9 @@ static void names(void **state)
 		{ "olmoe", "blk.1.ffn_gate_inp.bias", NULL },
 		{ "olmoe", "blk.1.attn_norm.bias", NULL },
 		{ "olmoe", "blk.x.attn_norm.weight", NULL },
+		{ "olmoe", "blk.-1.attn_norm.weight", NULL },
+		{ "olmoe", "blk.01.attn_norm.weight", NULL },
+		{ "olmoe", "blk.99999999999.attn_norm.weight", NULL },
 		{ "unknown", "blk.1.ffn_gate_inp.weight", "model.layers.1.mlp.gate.weight" },
 	};
 	char buf[GGUF_HF_NAME];
@@ -315,7 +336,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(deepseek),       cmocka_unit_test(mixtral),
 		cmocka_unit_test(gpt_oss),        cmocka_unit_test(others_refused),
-		cmocka_unit_test(parts_of_heads), cmocka_unit_test(names),
+		cmocka_unit_test(parts_of_heads), cmocka_unit_test(lists),
+		cmocka_unit_test(names),
 	};
 
 	return cmocka_run_group_tests(tests, make_file, remove_file);
