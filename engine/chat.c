@@ -244,11 +244,14 @@ static int simplify_content(json_t *m, size_t number, char *why)
 /* {"type", "function": {"name", "arguments"}} becomes {"type", "name", "arguments"}. */
 static int simplify_call(json_t *call, size_t number, char *why)
 {
-	const json_t *function = json_object_get(call, "function");
+	json_t *function = json_incref(json_object_get(call, "function"));
 
+	/* Held while it is read: it may bring a "function" of its own in its own place. */
 	if (json_is_object(function))
-		json_object_update(call, (json_t *)function);
+		json_object_update(call, function);
+	json_decref(function);
 	json_object_del(call, "function");
+	json_object_del(call, "arguments_text"); /* this program's own, below */
 	json_t *arguments = json_object_get(call, "arguments");
 	if (!json_is_string(json_object_get(call, "name")))
 		return fail(why, EINVAL, "message %zu has a tool call without a name", number);

@@ -177,6 +177,11 @@ static void messages_that_are_none(void **state)
 		     "[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\", "
 		     "\"arguments\": \"[1\"}}]}]",
 		     "arguments are no JSON object");
+	/* Its own "function", in the place of which the one that holds it would be read. */
+	render_fails("qwen3",
+		     "[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"function\": "
+		     "{\"name\": \"f\"}, \"name\": \"g\", \"arguments\": \"1\"}}]}]",
+		     "arguments are no JSON object");
 	render_fails("mixtral", "[{\"role\": \"system\", \"content\": \"a\"}]", "user first");
 	render_fails("gpt-oss", "[{\"role\": \"tool\", \"content\": \"a\"}]",
 		     "no call comes before");
