@@ -86,7 +86,7 @@ static int put_spaces(struct translation *t, bool spaces)
  * understand the same way (Yi is a script); any other name is taken for a script. */
 static int put_property(struct translation *t)
 {
-	size_t n = strcspn(t->at, "}") + 1, start = t->at[3] == '^' ? 4 : 3;
+	size_t n = strcspn(t->at, "}") + 1, start = strncmp(t->at + 2, "{^", 2) == 0 ? 4 : 3;
 
 	if (t->at[2] != '{' || t->at[n - 1] != '}' || n > 64)
 		return refuse(t, 2);
