@@ -302,10 +302,10 @@ void experts_stop(struct experts *x)
 	free(x);
 }
 
-size_t experts_bytes(const struct modelfile *file, enum serve_mode mode)
+size_t experts_bytes(const struct modelfile *file, const struct mount_stats *mount)
 {
-	return mode == SERVE_DIRECT ? EXPERTS_OPEN * (size_t)file->largest_expert
-				    : kept_bytes(file, mode);
+	return mount->mode == SERVE_DIRECT ? EXPERTS_OPEN * (size_t)file->largest_expert
+					   : kept_bytes(file, mount);
 }
 
 /* Puts those that have to be waited for first; returns how many these are. All of them unless it is

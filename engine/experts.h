@@ -50,7 +50,7 @@ int experts_start(const struct modelfile *file, enum serve_mode mode, struct exp
 void experts_stop(struct experts *x); /* NULL is fine */
 
 /* Bytes it takes: buffers of the mode that reads; what mappings that are kept take (kept.h). */
-size_t experts_bytes(const struct modelfile *file, enum serve_mode mode);
+size_t experts_bytes(const struct modelfile *file, const struct mount_stats *mount);
 
 /* Begins to open ids[0..n) of a layer that has experts, each named once; n >= 1, and no more than
  * the model has. All of an earlier layer must have been handed out and done. */

@@ -60,27 +60,27 @@ void kept_free(struct kept *k)
 	k->map = NULL;
 }
 
-static bool all_fit(const struct modelfile *file)
+static bool all_fit(const struct mount_stats *s)
 {
-	struct mount_stats s;
-
-	return mount_stats(file->dir, &s, NULL) == 0 && s.experts > 0 && s.slots >= s.experts &&
-	       s.hot_store > 0 && s.capacity >= s.hot_store;
+	return s->experts > 0 && s->slots >= s->experts && s->hot_store > 0 &&
+	       s->capacity >= s->hot_store;
 }
 
-size_t kept_bytes(const struct modelfile *file, enum serve_mode mode)
+size_t kept_bytes(const struct modelfile *file, const struct mount_stats *mount)
 {
-	if (!worth_it(file, mode))
+	if (!worth_it(file, mount->mode))
 		return 0;
-	return experts_of(file) * (sizeof(void *) + (all_fit(file) ? TABLES : 0));
+	return experts_of(file) * (sizeof(void *) + (all_fit(mount) ? TABLES : 0));
 }
 
 void kept_look(struct kept *k)
 {
+	struct mount_stats now;
+
 	if (!k->map || ++k->asked < ASK_EVERY)
 		return;
 	k->asked = 0;
-	k->on = all_fit(k->file);
+	k->on = mount_stats(k->file->dir, &now, NULL) == 0 && all_fit(&now);
 	if (!k->on)
 		let_go(k);
 }

@@ -31,7 +31,7 @@ int kept_init(struct kept *k, const struct modelfile *file, enum serve_mode mode
 void kept_free(struct kept *k); /* a zeroed one is fine */
 
 /* Bytes that kept_init() takes, and what the kernel needs for the mappings if they are kept. */
-size_t kept_bytes(const struct modelfile *file, enum serve_mode mode);
+size_t kept_bytes(const struct modelfile *file, const struct mount_stats *mount);
 
 /* A layer is about to be asked for: sees now and then whether mappings may be kept. */
 void kept_look(struct kept *k);

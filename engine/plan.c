@@ -81,7 +81,7 @@ static void count_memory(const struct modelfile *file, struct plan *p)
 	m->dense = file->dense_bytes;
 	m->kv = kvcache_bytes(c, plan_cache_layers(file, o), o->ctx, o->kv);
 	m->buffers = compute_bytes(o->threads, weights_max_cols(c)) +
-		     experts_bytes(file, p->mount.mode) + lookahead_bytes(c) +
+		     experts_bytes(file, &p->mount) + lookahead_bytes(c) +
 		     (size_t)c->vocab * sizeof(float) + (size_t)o->ctx * sizeof(int32_t);
 	if (o->session)
 		m->buffers += kv_session_bytes(kvcache_bytes(c, c->layers, 1, o->kv), o->ctx);
