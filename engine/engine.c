@@ -17,6 +17,8 @@
 #include "engine/mtp.h"
 #include "engine/plan.h"
 
+_Static_assert(ENGINE_DRAFT_MAX + 1 <= LOOKAHEAD_DECODE_ROWS, "a draft is no prompt");
+
 struct engine {
 	const struct modelfile *file;
 	struct engine_options options; /* completed */

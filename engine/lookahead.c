@@ -30,9 +30,6 @@
  * experts each) read 7 % more than it needed, without it 3 %. */
 #define PROMPT_VOTES 2
 
-/* Up to so many rows are tokens that are being made, with drafts for the next ones. */
-#define DECODE_ROWS 8
-
 struct lookahead {
 	const struct model_config *config;
 	const char *reason; /* why there is none; NULL: there is */
@@ -202,7 +199,7 @@ static void write_guess(struct lookahead *a, int layer, int least)
 void lookahead_guess(struct lookahead *a, const struct compute *cp, const struct layer_weights *l,
 		     int layer, const float *h, int m)
 {
-	if (a->reason || (m <= DECODE_ROWS && !a->trial.on))
+	if (a->reason || (m <= LOOKAHEAD_DECODE_ROWS && !a->trial.on))
 		return;
 	const struct model_config *c = a->config;
 	size_t hidden = (size_t)c->hidden, experts = (size_t)c->experts, topk = (size_t)c->topk;
@@ -220,7 +217,7 @@ void lookahead_guess(struct lookahead *a, const struct compute *cp, const struct
 		for (size_t k = 0; k < topk; k++)
 			a->votes[a->choice[i * topk + k].expert]++;
 	}
-	write_guess(a, layer, m <= DECODE_ROWS ? 1 : PROMPT_VOTES);
+	write_guess(a, layer, m <= LOOKAHEAD_DECODE_ROWS ? 1 : PROMPT_VOTES);
 }
 
 void lookahead_send(struct lookahead *a)
@@ -239,7 +236,7 @@ void lookahead_send(struct lookahead *a)
 void lookahead_step(struct lookahead *a, int m, double seconds, double waited)
 {
 	a->guess_bytes = 0;
-	if (!a->reason && m <= DECODE_ROWS)
+	if (!a->reason && m <= LOOKAHEAD_DECODE_ROWS)
 		trial_token(&a->trial, seconds, waited);
 }
 

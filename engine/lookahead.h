@@ -25,6 +25,9 @@
 #include "engine/mount.h"
 #include "engine/weights.h"
 
+/* Up to so many rows are tokens that are being made, with drafts for the next ones. */
+#define LOOKAHEAD_DECODE_ROWS 16
+
 struct lookahead_stats {
 	enum lookahead_mode mode;
 	const char *verdict; /* "on", "off", or why there is no lookahead: "no daemon", ... */
