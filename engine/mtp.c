@@ -88,6 +88,7 @@ static int run(struct mtp *m, const int32_t *next, int position, float *hidden, 
 		join(m, next + i, hidden + (size_t)i * (size_t)f->config->hidden,
 		     min_int(n - i, ATTENTION_ROWS));
 	forward_positions(f, position, n);
+	f->moe.progress = NULL; /* the last pass's */
 	return forward_layer(f, &f->weights->mtp.layer, f->config->layers, position, hidden, n,
 			     &sets, why);
 }
