@@ -113,11 +113,6 @@ void engine_close(struct engine *e)
 	free(e);
 }
 
-int engine_threads(const struct engine *e)
-{
-	return e->options.threads;
-}
-
 enum serve_mode engine_mode(const struct engine *e)
 {
 	return e->mode;

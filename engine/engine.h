@@ -94,7 +94,6 @@ int engine_open(const struct modelfile *file, const struct engine_options *o, st
 		char *why);
 void engine_close(struct engine *e); /* NULL is fine */
 
-int engine_threads(const struct engine *e);
 enum serve_mode engine_mode(const struct engine *e);
 /* Tokens in the context, and how many it can hold. */
 int engine_position(const struct engine *e);

@@ -35,7 +35,6 @@ void ffn_lay_out(struct ffn_work *w, int rows, int tasks, int hidden, int width,
 	size_t floats = n * (size_t)hidden * sizeof(float);
 
 	w->rows = rows;
-	w->tasks = tasks;
 	w->acts_bytes = acts_bytes(ACTS_ROWS, hidden > width ? hidden : width);
 	w->gate = arena_take(a, n * (size_t)width, sizeof(float));
 	w->up = arena_take(a, n * (size_t)width, sizeof(float));

@@ -35,7 +35,7 @@ struct ffn_task {
 struct ffn_tile;
 
 struct ffn_work {
-	int rows, tasks;  /* that all tasks together may have, and how many tasks */
+	int rows;         /* that all tasks together may have */
 	float *gate, *up; /* [rows][width] */
 	char *input;      /* rows as the matrices want them: gathered floats, or tiles of codes */
 	size_t acts_bytes;

@@ -39,8 +39,6 @@ int kvcache_init(struct kvcache *kv, const struct model_config *c, int layers, i
 {
 	memset(kv, 0, sizeof(*kv));
 	kv->type = type;
-	kv->layers = layers;
-	kv->ctx = ctx;
 	kv->width = config_kv_width(c);
 	kv->index_dim = c->index_dim;
 	kv->bytes = kvcache_bytes(c, layers, ctx, type);

@@ -20,7 +20,7 @@ enum kv_type { KV_F32, KV_BF16 };
 
 struct kvcache {
 	enum kv_type type;
-	int layers, ctx, width, index_dim;
+	int width, index_dim;
 	void *base;
 	size_t bytes;
 	void *rows[MODEL_MAX_LAYERS];        /* [ctx][width] */

@@ -21,7 +21,6 @@ void moe_lay_out(struct moe_work *w, const struct model_config *c, int rows, str
 	size_t n = (size_t)rows, hidden = (size_t)c->hidden, experts = (size_t)c->experts;
 	size_t entries = n * (size_t)c->topk;
 
-	w->rows = rows;
 	w->x = arena_take(a, n * hidden, sizeof(float));
 	w->logits = arena_take(a, n * experts, sizeof(float));
 	w->score = arena_take(a, n * experts, sizeof(float));

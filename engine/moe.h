@@ -29,7 +29,6 @@ struct moe_work {
 	 * `total` tokens. NULL: nothing to report. */
 	const struct progress *progress;
 	double done, share, total;
-	int rows;
 	float *x;              /* [rows][hidden], normed input */
 	float *logits, *score; /* [rows][experts] */
 	struct choice *choice; /* [rows][topk] */
