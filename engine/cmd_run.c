@@ -352,7 +352,7 @@ static int find_limits(struct run *r, const struct generation *g, struct limits 
 	out->tokens[PROFILE_PROMPT] = g->prompt_done - g->restored;
 	/* The first token comes of the prompt. */
 	out->tokens[PROFILE_DECODE] = g->made > 0 ? g->made - 1 : 0;
-	return engine_limits(r->client.engine, out->tokens, limits, why);
+	return engine_limits(r->client.engine, limits, why);
 }
 
 static int report(struct run *r, struct generation *g, const struct mount_stats *before, char *why)

@@ -477,13 +477,14 @@ struct profile *engine_profile(struct engine *e)
 	return &e->profile;
 }
 
-int engine_limits(struct engine *e, const int tokens[PROFILE_PHASES], struct limits *out, char *why)
+int engine_limits(struct engine *e, struct limits *out, char *why)
 {
 	struct mount_stats mount = { .drive_speed = 0 };
 	int r = mount_stats(e->file->dir, &mount, why);
 
 	if (r)
 		return r;
-	r = limits_find(&e->dense, &e->compute, &e->profile, tokens, mount.drive_speed, out);
-	return r ? fail(why, -r, "no memory to measure the limits of this machine") : 0;
+	r = limits_find(&e->dense, &e->compute, &e->profile, mount.drive_speed, out);
+	return r ? fail(why, -r, "the limits of this machine cannot be measured: %s", strerror(-r))
+		 : 0;
 }

@@ -179,9 +179,8 @@ void engine_profile_begin(struct engine *e, enum profile_phase phase);
 void engine_profile_end(struct engine *e);
 /* For profile_enter() around what the caller does itself; and what has been booked. */
 struct profile *engine_profile(struct engine *e);
-/* What limited the phases, which had so many tokens each. Measures for some tenths of a second. 0 or
+/* What limited the phases. Measures for some tenths of a second. 0 or
  * negative errno with the sentence. */
-int engine_limits(struct engine *e, const int tokens[PROFILE_PHASES], struct limits *out,
-		  char *why);
+int engine_limits(struct engine *e, struct limits *out, char *why);
 
 #endif

@@ -173,6 +173,7 @@ int forward_run(struct forward *f, const int32_t *ids, int position, int m,
 		profile_enter(f->profile, PART_OTHER);
 		progress_report(progress, "prompt", done + (double)m * (n + 1) / c->layers, total);
 	}
+	profile_pass(f->profile, m);
 	return 0;
 }
 

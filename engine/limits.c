@@ -207,17 +207,23 @@ static double active_weights(const struct modelfile *m)
 	return n;
 }
 
-static double dense_bytes(const struct modelfile *m)
+static bool is_head(const struct modelfile *m, const struct tensor *t)
+{
+	return strcmp(t->name, m->config.tied ? "model.embed_tokens.weight" : "lm_head.weight") ==
+	       0;
+}
+
+/* Of the head, or of all else. */
+static double dense_bytes(const struct modelfile *m, bool head)
 {
 	double n = 0;
 
 	for (size_t i = 0; i < m->tensors; i++)
-		if (every_token(m, &m->tensor[i]))
+		if (every_token(m, &m->tensor[i]) && is_head(m, &m->tensor[i]) == head)
 			n += (double)m->tensor[i].bytes;
 	return n;
 }
 
-/* The head is used once for a whole prompt. */
 static double head_weights(const struct modelfile *m)
 {
 	return (double)m->config.vocab * m->config.hidden;
@@ -231,31 +237,34 @@ static struct wfmt common_format(const struct modelfile *m)
 	return (struct wfmt){ W_F32, 0 };
 }
 
-static void fill_used(const struct modelfile *m, const struct profile *p,
-		      const int tokens[PROFILE_PHASES], struct limits *out)
+static void fill_used(const struct modelfile *m, const struct profile *p, struct limits *out)
 {
-	double active = active_weights(m), dense = dense_bytes(m), head = head_weights(m);
+	double active = active_weights(m), dense = dense_bytes(m, false),
+	       head = dense_bytes(m, true), weights = head_weights(m);
 
 	for (int i = 0; i < PROFILE_PHASES; i++) {
-		double s = profile_seconds(p, (enum profile_phase)i), n = tokens[i];
+		double s = profile_seconds(p, (enum profile_phase)i);
+		double passes = (double)p->passes[i], rows = (double)p->rows[i];
 		const struct profile_counts *c = &p->counts[i];
-		if (s <= 0 || n <= 0)
+		if (s <= 0 || rows <= 0)
 			continue;
-		/* A prompt goes through the dense weights once a chunk at least, a token each time. */
-		double passes = i == PROFILE_PROMPT ? 1 : n, heads = i == PROFILE_PROMPT ? 1 : n;
+		/* The head is used for the last row of a whole prompt. */
+		bool once = i == PROFILE_PROMPT;
 		out->used[i][LIMIT_DRIVE] = c->bytes_read > 0 ? (double)c->bytes_read / s : 0;
-		out->used[i][LIMIT_MEMORY] = (passes * dense + (double)c->expert_bytes) / s;
-		out->used[i][LIMIT_PROCESSOR] = (n * (active - head) + heads * head) / s;
+		out->used[i][LIMIT_MEMORY] =
+			(passes * dense + (once ? 1 : passes) * head + (double)c->expert_bytes) / s;
+		out->used[i][LIMIT_PROCESSOR] =
+			(rows * (active - weights) + (once ? 1 : rows) * weights) / s;
 	}
 }
 
 int limits_find(const struct dense *dense, const struct compute *cp, const struct profile *p,
-		const int tokens[PROFILE_PHASES], double drive_speed, struct limits *out)
+		double drive_speed, struct limits *out)
 {
 	const struct modelfile *file = dense->file;
 
 	*out = (struct limits){ .most[LIMIT_DRIVE] = drive_speed };
-	fill_used(file, p, tokens, out);
+	fill_used(file, p, out);
 	out->most[LIMIT_MEMORY] = memory_speed(cp, dense);
 	return processor_speed(cp, common_format(file), file->config.hidden,
 			       &out->most[LIMIT_PROCESSOR]);

@@ -36,8 +36,8 @@ double limit_share(const struct limits *l, enum profile_phase phase, enum limit 
 /* The one that the phase came nearest to. */
 enum limit limit_nearest(const struct limits *l, enum profile_phase phase);
 
-/* tokens: of each phase. drive_speed: bytes a second, 0: not known. 0 or -ENOMEM. */
+/* drive_speed: bytes a second, 0: not known. 0 or negative errno. */
 int limits_find(const struct dense *dense, const struct compute *cp, const struct profile *p,
-		const int tokens[PROFILE_PHASES], double drive_speed, struct limits *out);
+		double drive_speed, struct limits *out);
 
 #endif

@@ -47,6 +47,8 @@ struct profile {
 	/* Out. */
 	double seconds[PROFILE_PHASES][PROFILE_PARTS];
 	struct profile_counts counts[PROFILE_PHASES];
+	/* Passes through the model's layers, and rows in them all: drafts that were wrong as well. */
+	uint64_t passes[PROFILE_PHASES], rows[PROFILE_PHASES];
 };
 
 /* From now on time is spent in this part. Returns the one before, for those that come back to it. */
@@ -77,6 +79,13 @@ static inline void profile_release(struct profile *p, enum profile_part before)
 {
 	p->held = false;
 	profile_enter(p, before);
+}
+
+/* A pass of m rows is done. */
+static inline void profile_pass(struct profile *p, int m)
+{
+	p->passes[p->phase]++;
+	p->rows[p->phase] += (uint64_t)m;
 }
 
 /* A phase begins: the first one, or behind another one. now: the counts at this moment. */

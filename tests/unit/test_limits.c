@@ -30,7 +30,6 @@ static void the_sum_is_one(void **state)
 
 static void memory_of_tensors_in_several_files(void **state)
 {
-	const int tokens[PROFILE_PHASES] = { 10, 10 };
 	struct profile profile = { .on = false };
 	char why[1024] = "";
 	struct modelfile *m;
@@ -58,12 +57,30 @@ static void memory_of_tensors_in_several_files(void **state)
 	m->tensor[0].bytes = MANY / 2;
 	m->tensor[1].offset = 128;
 	m->tensor[1].bytes = 100 << 20;
-	assert_int_equal(limits_find(&d, &c, &profile, tokens, 1e9, &l), 0);
+	assert_int_equal(limits_find(&d, &c, &profile, 1e9, &l), 0);
 	assert_true(l.most[LIMIT_MEMORY] == 0 && l.most[LIMIT_DRIVE] == 1e9);
 	assert_true(l.most[LIMIT_PROCESSOR] > 0);
 	m->tensor[1].bytes = MANY / 2;
-	assert_int_equal(limits_find(&d, &c, &profile, tokens, 1e9, &l), 0);
+	assert_int_equal(limits_find(&d, &c, &profile, 1e9, &l), 0);
 	assert_true(l.most[LIMIT_MEMORY] > 1e8);
+	/* Three passes of two rows: what is not the head is read three times, the head of a prompt
+	 * once. */
+	for (int i = 0; i < PROFILE_PHASES; i++) {
+		profile.phase = (enum profile_phase)i;
+		profile.seconds[i][PART_ATTENTION] = 2;
+		for (int k = 0; k < 3; k++)
+			profile_pass(&profile, 2);
+	}
+	m->tensor[0].bytes = 4096;
+	m->tensor[2].bytes = 8192;
+	assert_string_equal(m->tensor[0].name, "lm_head.weight");
+	assert_int_equal(limits_find(&d, &c, &profile, 1e9, &l), 0);
+	assert_true(l.used[PROFILE_PROMPT][LIMIT_MEMORY] == (4096 + 3 * 8192) / 2.);
+	assert_true(l.used[PROFILE_DECODE][LIMIT_MEMORY] == 3 * (4096 + 8192) / 2.);
+	double head = (double)m->config.vocab * m->config.hidden;
+	assert_true(l.used[PROFILE_DECODE][LIMIT_PROCESSOR] -
+			    l.used[PROFILE_PROMPT][LIMIT_PROCESSOR] ==
+		    5 * head / 2);
 	for (int i = 0; i < 2; i++)
 		munmap(base[i], MANY + 4096);
 	compute_free(&c);
