@@ -82,14 +82,14 @@ static void count_memory(const struct modelfile *file, struct plan *p)
 	m->kv = kvcache_bytes(c, plan_cache_layers(file, o), o->ctx, o->kv);
 	m->buffers = compute_bytes(o->threads, weights_max_cols(c)) +
 		     experts_bytes(file, &p->mount) + lookahead_bytes(c) +
-		     (size_t)c->vocab * sizeof(float) + (size_t)o->ctx * sizeof(int32_t);
+		     (FORWARD_LOGIT_ROWS + 1) * (size_t)c->vocab * sizeof(float) +
+		     (size_t)o->ctx * sizeof(int32_t);
 	if (o->session)
 		m->buffers += kv_session_bytes(kvcache_bytes(c, c->layers, 1, o->kv), o->ctx);
 	/* What no machine has (SIZE_MAX) must not wrap round. */
 	m->buffers = forward > SIZE_MAX / 4 ? SIZE_MAX / 4 : m->buffers + forward;
-	if (o->draft) /* its own, and logits of the rows that are checked */
-		m->buffers += mtp_bytes(c, plan_rows(o)) +
-			      FORWARD_LOGIT_ROWS * (size_t)c->vocab * sizeof(float);
+	if (o->draft)
+		m->buffers += mtp_bytes(c, plan_rows(o));
 	m->total = m->dense + m->kv + m->buffers;
 }
 
