@@ -182,11 +182,6 @@ any_size(enum wtype type, struct walk at, const struct acts *a, float *y, size_t
 void kernel_multiply_amx(const struct wmat *m, int block, const struct acts *a, float *y,
 			 size_t ldy)
 {
-	size_t row_bytes = wfmt_row_bytes(m->fmt, m->cols);
-	struct walk at = { (const uint8_t *)m->codes + (size_t)block * WBLOCK * row_bytes,
-			   m->scales + (size_t)block * WBLOCK * (size_t)a->groups, a->codes,
-			   a->scale };
-
 	if (!m->fmt.group) {
 		kernel_blocks_amx(m, block, a, y, ldy);
 		return;
@@ -195,6 +190,10 @@ void kernel_multiply_amx(const struct wmat *m, int block, const struct acts *a, 
 		kernel_multiply_vnni(m, block, a, y, ldy);
 		return;
 	}
+	size_t row_bytes = wfmt_row_bytes(m->fmt, m->cols);
+	struct walk at = { (const uint8_t *)m->codes + (size_t)block * WBLOCK * row_bytes,
+			   m->scales + (size_t)block * WBLOCK * (size_t)a->groups, a->codes,
+			   a->scale };
 	kernel_amx_configure(a->rows, a->group < LINE ? a->group : LINE);
 	/* Of a full tile all floats stay in registers; 64 is what coli-pack takes by itself. */
 	if (m->fmt.type == W_Q8)
