@@ -205,21 +205,6 @@ static void mix_block(const float *p, size_t ldp, int np, const float *y, size_t
 			     y + (size_t)b * ldy + c, n - c);
 }
 
-/* half_to_float() without branches, so that a row of scales costs little. */
-INLINE float scale_of(uint16_t h)
-{
-	union {
-		uint32_t u;
-		float f;
-	} x = { .u = (uint32_t)(h & 0x7fff) << 13 };
-
-	x.f *= 0x1p112f; /* moves the exponent's bias; exact, subnormals too */
-	if ((h & 0x7c00) == 0x7c00)
-		x.u |= 0x7f800000;
-	x.u |= (uint32_t)(h & 0x8000) << 16;
-	return x.f;
-}
-
 /* One group of `rows` rows of a block, codes and scales being those of the first of them. Four
  * bytes of a row lie together, the next four WBLOCK * 4 further on. */
 INLINE void group_q8(const uint8_t *codes, float scale, int g, float *restrict dst)
@@ -250,10 +235,11 @@ INLINE void groups(enum wtype type, int g, const struct wmat *m, int row, int ro
 		for (int r = 0; r < rows; r++) {
 			float last[128], *place = dst + (size_t)r * ld + at;
 			float *to = m->cols - at < g ? last : place;
+			float scale = ggml_half((const uint8_t *)(scales + r));
 			if (type == W_Q8)
-				group_q8(codes + (size_t)r * 4, scale_of(scales[r]), g, to);
+				group_q8(codes + (size_t)r * 4, scale, g, to);
 			else
-				group_q4(codes + (size_t)r * 4, scale_of(scales[r]), g, to);
+				group_q4(codes + (size_t)r * 4, scale, g, to);
 			if (to == last)
 				memcpy(place, last, (size_t)(m->cols - at) * sizeof(float));
 		}
