@@ -18,6 +18,7 @@ TEST_DATA=${TEST_DATA:-tests/data}
 case $TEST_DATA in /*) ;; *) TEST_DATA=$ROOT/$TEST_DATA ;; esac
 PATH=$BUILD:$PATH
 export ROOT BUILD TEST_DATA PATH
+export PYTHONDONTWRITEBYTECODE=1 # beside the scripts, that is into the tree
 
 # WORK/.. is ours as well: what the functions here write lies beside WORK, never in it.
 LIB_PRIVATE=$(cd "$(mktemp -d "${TMPDIR:-/tmp}/expertfs.XXXXXX")" && pwd -P)

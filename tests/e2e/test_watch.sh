@@ -68,7 +68,7 @@ expect_fail 1 '^expertctl: standard output: ' bash -c \
 	"mkdir -p '$WORK/full/.expertfs' && echo '{}' >'$WORK/full/.expertfs/stats.json' && exec expertctl top --once '$WORK/full' >/dev/full"
 
 section 'top on a terminal'
-PYTHONDONTWRITEBYTECODE=1 python3 "$E2E/watch_top.py" "$WORK/hand"
+python3 "$E2E/watch_top.py" "$WORK/hand"
 
 need_root
 need_fuse

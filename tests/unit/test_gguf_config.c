@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,7 +16,7 @@
 #include "expertfs/gguf_model.h"
 #include "tests/unit/made_gguf.h"
 
-static char path[] = "/tmp/gguf-config.XXXXXX";
+static char path[400];
 static char why[WHY_MAX];
 static struct made_gguf m;
 static uint64_t keys, tensors;
@@ -319,9 +320,12 @@ static void names(void **state)
 
 static int make_file(void **state)
 {
-	int fd = mkstemp(path);
+	const char *tmp = getenv("TMPDIR");
+	int fd;
 
 	(void)state;
+	snprintf(path, sizeof(path), "%s/test_gguf_config.XXXXXX", tmp ? tmp : "/tmp");
+	fd = mkstemp(path);
 	return fd < 0 ? -1 : close(fd);
 }
 
