@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GGUF files: header, stacks of experts, model.json. The file is made longer than its header, so
- * that tensors have somewhere to lie.
+ * GGUF files: header, stacks of experts, model.json, tokenizer.json. The file is made longer than
+ * its header, so that tensors have somewhere to lie.
  */
 #include "tests/fuzz/fuzz.h"
 
@@ -37,6 +37,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			free(text);
 		gguf_experts_free(&x);
 	}
+	if (gguf_vocab_json(g, &text, why) == 0)
+		free(text);
 	gguf_close(g);
 	return 0;
 }
