@@ -306,7 +306,7 @@ int main(int argc, char **argv)
 	int mib = argc > 2 ? atoi(argv[2]) : 1024;
 
 	if (threads < 1 || threads > 1024 || mib < 8) {
-		fprintf(stderr, "kernels: [threads [MiB of weights, 8 or more [FILE]]]\n");
+		fprintf(stderr, "kernels: [threads [MiB of weights, 8 or more [formats|FILE]]]\n");
 		return 2;
 	}
 	if (asked && strcmp(asked, kernel()->isa) != 0) {
