@@ -166,6 +166,7 @@ static int give_order(struct fs *fs, const struct control_file *f, const char *l
 		    fs->store->expert[o.failed].expert, f->cannot,
 		    o.err == -ENOSPC   ? "there is no room for it in memory"
 		    : o.err == -ENOENT ? "it is not"
+		    : o.err == -ENXIO  ? "it is not in memory"
 		    : o.err == -EBUSY  ? "a reader has it open or mapped, or it is pinned"
 				       : strerror(-o.err));
 }
@@ -295,6 +296,8 @@ static const struct control_file files[] = {
 	{ "policy", 0644, .read = read_policy, .write = write_policy },
 	{ "prefetch", 0200, read_nothing, .order = order_prefetch,
 	  .cannot = "cannot be prefetched" },
+	{ "used", 0200, read_nothing, .order = hotstore_use,
+	  .cannot = "cannot have been used without an open" },
 	{ "pin", 0644, read_pinned, .order = hotstore_pin, .cannot = "cannot be pinned" },
 	{ "unpin", 0200, read_nothing, .order = hotstore_unpin, .cannot = "cannot be unpinned" },
 	{ "warm", 0200, read_nothing, .order = order_warm, .cannot = "cannot be loaded" },

@@ -262,31 +262,56 @@ static void miss(struct hotstore *h, uint32_t index, void *who, uint64_t now)
 		join_load(h, index, w); /* unlocks */
 }
 
-void hotstore_open(struct hotstore *h, uint32_t index, void *who)
+/* Lock held. */
+static void count_open(struct hotstore *h, uint32_t index, uint64_t now)
 {
-	struct slot *s = &h->slot[index];
-	struct hot_open o = { .index = index, .kept = true };
-	struct cp_use use = { .key = key_of(h, index), .weight = 1 };
-	uint64_t now = clock_ns();
-
-	pthread_mutex_lock(&h->lock);
 	h->stats.opens++;
 	hot_count_use(h, index, now);
-	cp_open(h->cache, now, use);
-	if (s->state != HOT_RESIDENT) {
-		miss(h, index, who, now); /* unlocks */
-		return;
-	}
+	cp_open(h->cache, now, (struct cp_use){ .key = key_of(h, index), .weight = 1 });
+}
+
+static void count_hit(struct hotstore *h, struct slot *s, uint64_t now)
+{
 	h->stats.hits++;
 	rates_count(&h->rates, now, true);
 	h->stats.prefetch_used += s->guessed;
 	s->guessed = false;
+}
+
+void hotstore_open(struct hotstore *h, uint32_t index, void *who)
+{
+	struct slot *s = &h->slot[index];
+	struct hot_open o = { .index = index, .kept = true };
+	uint64_t now = clock_ns();
+
+	pthread_mutex_lock(&h->lock);
+	count_open(h, index, now);
+	if (s->state != HOT_RESIDENT) {
+		miss(h, index, who, now); /* unlocks */
+		return;
+	}
+	count_hit(h, s, now);
 	if (s->handles == 0)
-		cp_pin(h->cache, use.key);
+		cp_pin(h->cache, key_of(h, index));
 	hot_hold(h, s, true, 1);
 	o.backing_id = s->backing.id;
 	pthread_mutex_unlock(&h->lock);
 	h->cfg.opened(who, &o);
+}
+
+int hotstore_use(struct hotstore *h, uint32_t index)
+{
+	struct slot *s = &h->slot[index];
+	uint64_t now = clock_ns();
+
+	pthread_mutex_lock(&h->lock);
+	bool resident = s->state == HOT_RESIDENT;
+	if (resident) {
+		count_open(h, index, now);
+		count_hit(h, s, now);
+	}
+	pthread_mutex_unlock(&h->lock);
+	return resident ? 0 : -ENXIO;
 }
 
 void hotstore_release(struct hotstore *h, uint32_t index, bool kept)

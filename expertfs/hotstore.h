@@ -56,6 +56,9 @@ void hotstore_destroy(struct hotstore *h);
 
 /* Opens expert `index`; opened(who, ...) is called when it is there. Counts one use. */
 void hotstore_open(struct hotstore *h, uint32_t index, void *who);
+/* Counts one use of an expert that somebody has mapped since he opened it, as an open would that finds
+ * it in memory. 0, or -ENXIO: it is not there, and nothing is counted. */
+int hotstore_use(struct hotstore *h, uint32_t index);
 /* Gives back what a successful open took. */
 void hotstore_release(struct hotstore *h, uint32_t index, bool kept);
 /* The bytes of a kept expert that is held open (not in passthrough mode). */

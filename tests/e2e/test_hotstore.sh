@@ -57,6 +57,15 @@ echo '0/5' >"$C/warm"
 printf '0/6\n0/7' >"$C/warm"
 sleep 0.3
 [ "$(state_of 000/007)" = resident ] || die 'lines from a shell are not obeyed'
+
+section 'used without an open'
+hits=$(stat_of "$MNT" hits) opens=$(stat_of "$MNT" opens)
+printf '0/5 0/6\n0/5\n' >"$C/used"
+[ "$(stat_of "$MNT" hits) $(stat_of "$MNT" opens)" = "$((hits + 3)) $((opens + 3))" ] || die 'uses do not count as opens'
+[ "$(awk -F , '$1 == 0 && $2 == 5 { print $4 }' "$C/usage")" = 2 ] || die 'a use is not counted with its expert'
+expertctl evict "$MNT" 0/6
+expect_fail 1 'No such device or address' bash -c "echo 0/6 >'$C/used'"
+[ "$(stat_of "$MNT" opens)" = $((opens + 3)) ] || die 'a use of what is not in memory was counted'
 unmount "$MNT"
 
 section 'pins leave room to work'
@@ -73,7 +82,7 @@ section 'who may write'
 mount_store -o allow_other "$WORK/s" "$MNT" --no-warm --memory 7M
 # From inside: the folders above are closed to others.
 cd "$C"
-for f in policy pin unpin warm evict prefetch drives trace; do
+for f in policy pin unpin warm evict prefetch used drives trace; do
 	setpriv --reuid nobody --regid nogroup --clear-groups test ! -w $f || die "all may write $f"
 done
 for f in stats.json metrics map top usage policy drives; do
