@@ -195,6 +195,7 @@ static int run_chunk(struct engine *e, const int32_t *ids, int position, int m,
 
 	experts_get_stats(e->experts, &before);
 	int r = forward_run(&e->forward, ids, position, m, progress, done, n, why);
+	experts_tell(e->experts);
 	experts_get_stats(e->experts, &after);
 	lookahead_step(e->lookahead, m, clock_seconds() - begin, after.waited_s - before.waited_s);
 	if (r || !e->options.draft || position < e->position) /* a second time: followed before */

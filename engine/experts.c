@@ -68,7 +68,8 @@ struct experts {
 	pthread_cond_t work, arrived; /* for the openers; for the caller */
 	bool stop;
 	int layer, opening;
-	int quick; /* opens in a row that were not slow */
+	bool at_hand; /* all that was asked for is kept: nothing to wake a thread for */
+	int quick;    /* opens in a row that were not slow */
 	struct list missing, ready;
 	int32_t *order;  /* [experts] */
 	bool *in_memory; /* [experts] */
@@ -117,36 +118,49 @@ static int bind_matrix(const struct tensor *t, int id, const void *base, struct 
 
 static int open_expert(struct experts *x, int layer, struct slot *s)
 {
-	const struct expert_layout *l = x->file->layer_layout[layer];
 	char path[4096];
 	struct statx st;
 	int r;
 
-	s->map = kept_find(&x->kept, layer, s->expert.id);
-	s->kept = s->map != NULL;
-	s->bytes = l->bytes;
 	snprintf(path, sizeof(path), "%s/experts/%03d/%03d", x->file->dir, layer, s->expert.id);
 	s->fd = open(path, O_RDONLY | O_CLOEXEC);
 	/* fstat() wants the time of access as well, for which the kernel asks the daemon: 10 us. */
 	if (s->fd < 0 || statx(s->fd, "", AT_EMPTY_PATH, STATX_SIZE, &st) != 0)
 		return mount_fail(s->why, errno, x->file->dir, "expert", path);
-	if (st.stx_size != l->bytes)
-		return fail(s->why, EINVAL, "expert %s has %llu bytes, model.json says %llu", path,
-			    (unsigned long long)st.stx_size, (unsigned long long)l->bytes);
-	r = s->map ? 0 : bring(x, layer, s);
+	if (st.stx_size != s->bytes)
+		return fail(s->why, EINVAL, "expert %s has %llu bytes, model.json says %zu", path,
+			    (unsigned long long)st.stx_size, s->bytes);
+	r = bring(x, layer, s);
 	if (r == -ENOMEM)
 		return fail(s->why, ENOMEM, "no memory for the %zu bytes of expert %s", s->bytes,
 			    path);
-	if (r)
-		return mount_fail(s->why, -r, x->file->dir, "expert", path);
+	return r ? mount_fail(s->why, -r, x->file->dir, "expert", path) : 0;
+}
+
+static int bind(const struct experts *x, int layer, struct slot *s)
+{
+	const struct expert_layout *l = x->file->layer_layout[layer];
 	const void *base = s->map ? s->map : s->buffer;
-	r = bind_matrix(&l->matrix[EXPERT_GATE], s->expert.id, base, &s->expert.gate);
+	int r = bind_matrix(&l->matrix[EXPERT_GATE], s->expert.id, base, &s->expert.gate);
+
 	if (!r)
 		r = bind_matrix(&l->matrix[EXPERT_UP], s->expert.id, base, &s->expert.up);
 	if (!r)
 		r = bind_matrix(&l->matrix[EXPERT_DOWN], s->expert.id, base, &s->expert.down);
-	return r ? fail(s->why, -r, "expert %s cannot be used as model.json describes it", path)
+	return r ? fail(s->why, -r,
+			"expert %d of layer %d cannot be used as model.json describes it",
+			s->expert.id, layer)
 		 : 0;
+}
+
+/* One that is kept is there already. */
+static int fetch(struct experts *x, int layer, struct slot *s)
+{
+	s->map = kept_find(&x->kept, layer, s->expert.id);
+	s->kept = s->map != NULL;
+	s->bytes = x->file->layer_layout[layer]->bytes;
+	int r = s->map ? 0 : open_expert(x, layer, s);
+	return r ? r : bind(x, layer, s);
 }
 
 static void close_expert(struct slot *s)
@@ -188,7 +202,7 @@ static struct list *openable(struct experts *x)
 static void wake_openers(struct experts *x)
 {
 	int slow = x->quick < STREAK ? left(&x->missing) : 0, n = slow > x->few ? slow : x->few;
-	int all = left(&x->missing) + left(&x->ready);
+	int all = x->at_hand ? 0 : left(&x->missing) + left(&x->ready);
 
 	for (int i = 0; i < n && i < all && i < EXPERTS_OPEN; i++)
 		pthread_cond_signal(&x->work);
@@ -206,7 +220,7 @@ static void open_next(struct experts *x, struct list *l)
 	x->opening++;
 	pthread_mutex_unlock(&x->lock);
 	double begin = clock_seconds();
-	s->err = open_expert(x, layer, s);
+	s->err = fetch(x, layer, s);
 	bool slow = clock_seconds() - begin > SLOW_S;
 	pthread_mutex_lock(&x->lock);
 	x->quick = slow ? 0 : x->quick + (x->quick < STREAK);
@@ -310,11 +324,11 @@ size_t experts_bytes(const struct modelfile *file, const struct mount_stats *mou
 
 /* Puts those that have to be waited for first; returns how many these are. All of them unless it is
  * known better, which is worth asking only if not all can be opened at once anyway. */
-static int sort_by_residency(struct experts *x, int layer, const int32_t *ids, int n)
+static int sort_by_residency(struct experts *x, int layer, const int32_t *ids, int n, bool at_hand)
 {
 	int missing = 0, at = n;
 
-	if (n > EXPERTS_OPEN && x->may_ask &&
+	if (n > EXPERTS_OPEN && x->may_ask && !at_hand &&
 	    residency_read(x->file->dir, layer, x->in_memory, x->file->config.experts)) {
 		for (int i = 0; i < n; i++)
 			if (!x->in_memory[ids[i]])
@@ -331,10 +345,14 @@ static int sort_by_residency(struct experts *x, int layer, const int32_t *ids, i
 
 void experts_ask(struct experts *x, int layer, const int32_t *ids, int n)
 {
-	int missing = sort_by_residency(x, layer, ids, n);
+	int kept = 0;
 
 	kept_look(&x->kept);
+	for (int i = 0; i < n; i++)
+		kept += kept_use(&x->kept, layer, ids[i]);
+	int missing = sort_by_residency(x, layer, ids, n, kept == n);
 	pthread_mutex_lock(&x->lock);
+	x->at_hand = kept == n;
 	x->layer = layer;
 	x->missing = (struct list){ .ids = x->order, .n = missing };
 	x->ready = (struct list){ .ids = x->order + missing, .n = n - missing };
@@ -357,6 +375,12 @@ static struct slot *first_arrived(struct experts *x)
 	return first;
 }
 
+/* Whether the caller opens what comes next. */
+static bool opens_itself(const struct experts *x)
+{
+	return x->at_hand || x->quick == STREAK;
+}
+
 /* Lock held; given back meanwhile. */
 static struct slot *wait_for_one(struct experts *x)
 {
@@ -365,7 +389,7 @@ static struct slot *wait_for_one(struct experts *x)
 
 	while (!(s = first_arrived(x))) {
 		struct list *l = openable(x);
-		if (l && (l == &x->ready || x->quick == STREAK)) {
+		if (l && (l == &x->ready || opens_itself(x))) {
 			open_next(x, l);
 			continue;
 		}
@@ -390,7 +414,7 @@ struct expert *experts_another(struct experts *x)
 	struct slot *s;
 
 	pthread_mutex_lock(&x->lock);
-	while (!(s = first_arrived(x)) && x->quick == STREAK) {
+	while (!(s = first_arrived(x)) && opens_itself(x)) {
 		struct list *l = openable(x);
 		if (l)
 			open_next(x, l);
@@ -444,9 +468,14 @@ void experts_done(struct experts *x, struct expert *e)
 	free_slot_of(x, s);
 	/* A thread that is at work looks for more when it is done; a slow one not soon enough. */
 	const struct list *l = openable(x);
-	if (l && (!x->opening || (l == &x->missing && x->quick < STREAK)))
+	if (l && !x->at_hand && (!x->opening || (l == &x->missing && x->quick < STREAK)))
 		pthread_cond_signal(&x->work);
 	pthread_mutex_unlock(&x->lock);
+}
+
+void experts_tell(struct experts *x)
+{
+	kept_tell(&x->kept);
 }
 
 bool experts_all_here(struct experts *x)

@@ -64,6 +64,9 @@ int experts_next(struct experts *x, struct expert **out, char *why);
 struct expert *experts_another(struct experts *x);
 void experts_done(struct experts *x, struct expert *e);
 
+/* At the end of a pass over the layers: tells the daemon of uses for which nothing was opened (kept.h). */
+void experts_tell(struct experts *x);
+
 /* True if nothing is on its way any more: all that was asked for has arrived. */
 bool experts_all_here(struct experts *x);
 

@@ -5,14 +5,19 @@
 #include "engine/kept.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* Asking takes 0.1 to 0.2 ms; so many layers take a second or more. */
 #define ASK_EVERY 256
 
 /* vm.max_map_count is 65,530 unless somebody has changed it, and others map as well. */
 #define MOST 32768
+
+#define NAME 24 /* of an expert: two numbers of nine digits at most, "/", a blank and a zero */
 
 /* Page tables of a mapping whose end is no whole huge page. */
 #define TABLES 8192
@@ -34,11 +39,20 @@ static bool worth_it(const struct modelfile *file, enum serve_mode mode)
 
 int kept_init(struct kept *k, const struct modelfile *file, enum serve_mode mode)
 {
+	char path[4096];
+
 	*k = (struct kept){ .file = file, .asked = ASK_EVERY };
-	if (!worth_it(file, mode))
+	if (!worth_it(file, mode) ||
+	    snprintf(path, sizeof(path), "%s/.expertfs/used", file->dir) >= (int)sizeof(path))
+		return 0;
+	k->fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (k->fd < 0)
 		return 0;
 	k->map = calloc(experts_of(file), sizeof(*k->map));
-	return k->map ? 0 : -ENOMEM;
+	if (k->map)
+		return 0;
+	close(k->fd);
+	return -ENOMEM;
 }
 
 static void let_go(struct kept *k)
@@ -54,8 +68,11 @@ static void let_go(struct kept *k)
 
 void kept_free(struct kept *k)
 {
-	if (k->map)
-		let_go(k);
+	if (!k->map)
+		return;
+	kept_tell(k);
+	let_go(k);
+	close(k->fd);
 	free(k->map);
 	k->map = NULL;
 }
@@ -80,6 +97,7 @@ void kept_look(struct kept *k)
 	if (!k->map || ++k->asked < ASK_EVERY)
 		return;
 	k->asked = 0;
+	kept_tell(k);
 	k->on = mount_stats(k->file->dir, &now, NULL) == 0 && all_fit(&now);
 	if (!k->on)
 		let_go(k);
@@ -93,6 +111,27 @@ static void **place(const struct kept *k, int layer, int expert)
 void *kept_find(const struct kept *k, int layer, int expert)
 {
 	return k->on ? *place(k, layer, expert) : NULL;
+}
+
+bool kept_use(struct kept *k, int layer, int expert)
+{
+	if (k->line_bytes + NAME > sizeof(k->line))
+		kept_tell(k);
+	if (!kept_find(k, layer, expert))
+		return false;
+	k->line_bytes += (size_t)sprintf(k->line + k->line_bytes, "%d/%d ", layer, expert);
+	return true;
+}
+
+void kept_tell(struct kept *k)
+{
+	size_t n = k->line_bytes;
+
+	k->line_bytes = 0;
+	if (n == 0 || write(k->fd, k->line, n) == (ssize_t)n)
+		return;
+	let_go(k);
+	k->on = false;
 }
 
 bool kept_put(struct kept *k, int layer, int expert, void *map)

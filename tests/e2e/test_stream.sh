@@ -74,6 +74,18 @@ for ahead in off on auto; do
 done
 unmount "$MNT"
 
+section 'uses are counted alike, whether each is an open or the daemon is told'
+for mode in direct passthrough; do
+	coli-pack "$TEST_DATA/tale-moe" "$WORK/$mode" 2>/dev/null # whose catalog knows of no uses
+	mount_store "$WORK/$mode" "$MNT" --mode $mode --memory 256M
+	coli-engine run "$MNT" --prompt-ids "$ids" -n 50 --json --logits >"$WORK/$mode.json"
+	holds "$WORK/$mode.json" 'o["hits"] + o["misses"] == o["experts_opened"]'
+	cut -d , -f 1,2,4 "$MNT/.expertfs/usage" >"$WORK/$mode.uses"
+	unmount "$MNT"
+done
+holds "$WORK/passthrough.json" 'o["ids"][:8] == w["ids"]'
+cmp "$WORK/direct.uses" "$WORK/passthrough.uses"
+
 section 'a profile'
 mount_store "$WORK/one" "$MNT" --memory 4M
 coli-engine run "$MNT" --prompt-ids "$ids" -n 50 --draft 2 --json --profile >"$WORK/out.json"

@@ -234,6 +234,7 @@ static void mappings_are_kept(void **state)
 	(void)state;
 	set_up(&m, "passthrough");
 	run(&m, want);
+	write_file(&m, "used", "");
 	write_file(&m, "stats.json", small);
 	assert_int_equal(experts_start(m.file, SERVE_PASSTHROUGH, &x, why), 0);
 	use_all(x, 1);
@@ -257,6 +258,103 @@ static void mappings_are_kept(void **state)
 	assert_int_equal(mappings(&m), TINY_EXPERTS);
 	experts_stop(x);
 	assert_int_equal(mappings(&m), 0);
+	tear_down(&m);
+}
+
+static void hide_layer(const struct model *m, int layer)
+{
+	char path[512], hidden[512];
+
+	snprintf(path, sizeof(path), "%s/experts/%03d", m->tiny.dir, layer);
+	snprintf(hidden, sizeof(hidden), "%s/experts/hidden", m->tiny.dir);
+	assert_int_equal(rename(path, hidden), 0);
+}
+
+static void bring_back(const struct model *m, int layer)
+{
+	char path[512], hidden[512];
+
+	snprintf(path, sizeof(path), "%s/experts/%03d", m->tiny.dir, layer);
+	snprintf(hidden, sizeof(hidden), "%s/experts/hidden", m->tiny.dir);
+	assert_int_equal(rename(hidden, path), 0);
+}
+
+static void assert_told(const struct model *m, const char *want)
+{
+	char path[512], text[1024] = "";
+
+	snprintf(path, sizeof(path), "%s/.expertfs/used", m->tiny.dir);
+	FILE *f = fopen(path, "r");
+	assert_non_null(f);
+	text[fread(text, 1, sizeof(text) - 1, f)] = 0;
+	fclose(f);
+	assert_string_equal(text, want);
+}
+
+/* What is kept is used without an open, of which the daemon hears at the end of the pass. */
+static void kept_ones_are_told_not_opened(void **state)
+{
+	struct experts *x;
+	struct expert *e;
+	struct model m;
+	char why[1024] = "", names[256] = "";
+
+	(void)state;
+	for (int i = 0; i < TINY_EXPERTS; i++)
+		sprintf(names + strlen(names), "1/%d ", i);
+	set_up(&m, "passthrough");
+	write_file(&m, "stats.json", roomy);
+	write_file(&m, "used", "");
+	assert_int_equal(experts_start(m.file, SERVE_PASSTHROUGH, &x, why), 0);
+	use_all(x, 1);
+	experts_tell(x);
+	assert_told(&m, "");
+	hide_layer(&m, 1);
+	use_all(x, 1);
+	assert_told(&m, "");
+	experts_tell(x);
+	assert_told(&m, names);
+	bring_back(&m, 1);
+	/* Some kept, some not, all at once. */
+	experts_ask(x, 2, all, 7);
+	for (int i = 0; i < 7; i++) {
+		assert_int_equal(experts_next(x, &e, why), 0);
+		experts_done(x, e);
+	}
+	use_all(x, 2);
+	experts_stop(x);
+	strcat(names, "2/0 2/1 2/2 2/3 2/4 2/5 2/6 ");
+	assert_told(&m, names);
+	tear_down(&m);
+}
+
+/* Then it is opened again, which says what is wrong. */
+static void a_daemon_that_takes_no_uses(void **state)
+{
+	struct experts *x;
+	struct expert *e;
+	struct model m;
+	char why[1024] = "", path[512];
+
+	(void)state;
+	set_up(&m, "passthrough");
+	write_file(&m, "stats.json", roomy);
+	snprintf(path, sizeof(path), "%s/.expertfs/used", m.tiny.dir);
+	assert_int_equal(symlink("/dev/full", path), 0);
+	assert_int_equal(experts_start(m.file, SERVE_PASSTHROUGH, &x, why), 0);
+	use_all(x, 1);
+	experts_tell(x);
+	use_all(x, 1);
+	assert_int_equal(mappings(&m), TINY_EXPERTS);
+	experts_tell(x);
+	assert_int_equal(mappings(&m), 0);
+	hide_layer(&m, 1);
+	experts_ask(x, 1, all, 3);
+	assert_int_equal(experts_next(x, &e, why), -ENOENT);
+	assert_non_null(strstr(why, "experts/001/00"));
+	bring_back(&m, 1);
+	use_all(x, 1);
+	experts_stop(x);
 	tear_down(&m);
 }
 
@@ -409,6 +507,8 @@ int main(void)
 		cmocka_unit_test(missing_ones_go_first),
 		cmocka_unit_test(same_bits_in_any_order),
 		cmocka_unit_test(mappings_are_kept),
+		cmocka_unit_test(kept_ones_are_told_not_opened),
+		cmocka_unit_test(a_daemon_that_takes_no_uses),
 		cmocka_unit_test(an_error_in_the_middle),
 		cmocka_unit_test(guesses_are_written_and_change_nothing),
 		cmocka_unit_test(a_trial_keeps_what_is_quicker),
