@@ -8,8 +8,12 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 #include <unistd.h>
+
+#include "engine/machine.h"
 
 /* Asking takes 0.1 to 0.2 ms; so many layers take a second or more. */
 #define ASK_EVERY 256
@@ -32,26 +36,57 @@ static size_t experts_of(const struct modelfile *file)
 	return layers_of(file) * (size_t)file->config.experts;
 }
 
+static uint64_t bytes_of(const struct modelfile *file)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < layers_of(file); i++)
+		if (file->layer_layout[i])
+			bytes += file->layer_layout[i]->bytes * (uint64_t)file->config.experts;
+	return bytes;
+}
+
+/* Of a plain folder. */
+static bool in_memory(const struct modelfile *file)
+{
+	struct statfs fs;
+
+	if (statfs(file->dir, &fs) == 0 && fs.f_type == TMPFS_MAGIC)
+		return true;
+	return bytes_of(file) <= machine_memory().bytes;
+}
+
 static bool worth_it(const struct modelfile *file, enum serve_mode mode)
 {
-	return mode == SERVE_PASSTHROUGH && experts_of(file) <= MOST;
+	return experts_of(file) <= MOST &&
+	       (mode == SERVE_PASSTHROUGH || (mode == SERVE_PLAIN && in_memory(file)));
+}
+
+static int open_used(const char *dir)
+{
+	char path[4096];
+
+	if (snprintf(path, sizeof(path), "%s/.expertfs/used", dir) >= (int)sizeof(path))
+		return -1;
+	return open(path, O_WRONLY | O_CLOEXEC);
 }
 
 int kept_init(struct kept *k, const struct modelfile *file, enum serve_mode mode)
 {
-	char path[4096];
-
-	*k = (struct kept){ .file = file, .asked = ASK_EVERY };
-	if (!worth_it(file, mode) ||
-	    snprintf(path, sizeof(path), "%s/.expertfs/used", file->dir) >= (int)sizeof(path))
+	*k = (struct kept){ .file = file, .asked = ASK_EVERY, .fd = -1 };
+	if (!worth_it(file, mode))
 		return 0;
-	k->fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (k->fd < 0)
+	if (mode == SERVE_PLAIN)
+		k->on = true;
+	else
+		k->fd = open_used(file->dir);
+	if (!k->on && k->fd < 0)
 		return 0;
 	k->map = calloc(experts_of(file), sizeof(*k->map));
 	if (k->map)
 		return 0;
-	close(k->fd);
+	if (k->fd >= 0)
+		close(k->fd);
 	return -ENOMEM;
 }
 
@@ -72,7 +107,8 @@ void kept_free(struct kept *k)
 		return;
 	kept_tell(k);
 	let_go(k);
-	close(k->fd);
+	if (k->fd >= 0)
+		close(k->fd);
 	free(k->map);
 	k->map = NULL;
 }
@@ -87,14 +123,15 @@ size_t kept_bytes(const struct modelfile *file, const struct mount_stats *mount)
 {
 	if (!worth_it(file, mount->mode))
 		return 0;
-	return experts_of(file) * (sizeof(void *) + (all_fit(mount) ? TABLES : 0));
+	bool all = mount->mode == SERVE_PLAIN || all_fit(mount);
+	return experts_of(file) * (sizeof(void *) + (all ? TABLES : 0));
 }
 
 void kept_look(struct kept *k)
 {
 	struct mount_stats now;
 
-	if (!k->map || ++k->asked < ASK_EVERY)
+	if (k->fd < 0 || ++k->asked < ASK_EVERY)
 		return;
 	k->asked = 0;
 	kept_tell(k);
@@ -119,6 +156,8 @@ bool kept_use(struct kept *k, int layer, int expert)
 		kept_tell(k);
 	if (!kept_find(k, layer, expert))
 		return false;
+	if (k->fd < 0)
+		return true;
 	k->line_bytes += (size_t)sprintf(k->line + k->line_bytes, "%d/%d ", layer, expert);
 	return true;
 }

@@ -9,7 +9,9 @@
  *
  * A mapped expert cannot be evicted (expertfs/README.md, Memory). So mappings are kept only while all
  * experts of the store fit into the daemon's memory, where nothing has to go; that is asked again now
- * and then, and once the daemon is to give memory back, all are let go of.
+ * and then, and once the daemon is to give memory back, all are let go of. Of a plain folder they are kept
+ * if it lies in memory or all its experts fit there: else the page cache would do without what nobody
+ * has mapped.
  *
  * Different experts may be looked up and put by different threads at once; the rest is for one thread,
  * while nobody uses an expert.
@@ -27,7 +29,7 @@ struct kept {
 	bool on;
 	int asked;  /* since the daemon was asked */
 	void **map; /* [layers with MTP][experts]; NULL: none is ever kept */
-	int fd;     /* of .expertfs/used, if there is a map */
+	int fd;     /* of .expertfs/used; -1: there is no daemon */
 	size_t line_bytes;
 	char line[KEPT_LINE]; /* names of experts that were used */
 };

@@ -328,6 +328,26 @@ static void kept_ones_are_told_not_opened(void **state)
 	tear_down(&m);
 }
 
+static void those_of_a_plain_folder_too(void **state)
+{
+	struct experts *x;
+	struct model m;
+	char why[1024] = "";
+
+	(void)state;
+	set_up(&m, "passthrough"); /* which nobody looks at */
+	write_file(&m, "used", "");
+	assert_int_equal(experts_start(m.file, SERVE_PLAIN, &x, why), 0);
+	use_all(x, 1);
+	hide_layer(&m, 1);
+	use_all(x, 1);
+	experts_stop(x);
+	assert_int_equal(mappings(&m), 0);
+	assert_told(&m, "");
+	bring_back(&m, 1);
+	tear_down(&m);
+}
+
 /* Then it is opened again, which says what is wrong. */
 static void a_daemon_that_takes_no_uses(void **state)
 {
@@ -508,6 +528,7 @@ int main(void)
 		cmocka_unit_test(same_bits_in_any_order),
 		cmocka_unit_test(mappings_are_kept),
 		cmocka_unit_test(kept_ones_are_told_not_opened),
+		cmocka_unit_test(those_of_a_plain_folder_too),
 		cmocka_unit_test(a_daemon_that_takes_no_uses),
 		cmocka_unit_test(an_error_in_the_middle),
 		cmocka_unit_test(guesses_are_written_and_change_nothing),
