@@ -196,6 +196,16 @@ static void write_guess(struct lookahead *a, int layer, int least)
 		a->guess[a->guess_bytes - 1] = '\n';
 }
 
+/* Of a token's choice number k: the best half of the choices, the best one most. */
+static int certainty(const struct choice *choice, int topk, int k)
+{
+	int left = (topk + 1) / 2;
+
+	for (int i = 0; i < topk && left > 0; i++)
+		left -= choice[i].weight > choice[k].weight;
+	return left;
+}
+
 void lookahead_guess(struct lookahead *a, const struct compute *cp, const struct layer_weights *l,
 		     int layer, const float *h, int m)
 {
@@ -203,6 +213,7 @@ void lookahead_guess(struct lookahead *a, const struct compute *cp, const struct
 		return;
 	const struct model_config *c = a->config;
 	size_t hidden = (size_t)c->hidden, experts = (size_t)c->experts, topk = (size_t)c->topk;
+	bool decode = m <= LOOKAHEAD_DECODE_ROWS;
 	int rows = m < ROWS ? m : ROWS;
 
 	for (size_t i = 0; i < (size_t)rows; i++)
@@ -215,9 +226,10 @@ void lookahead_guess(struct lookahead *a, const struct compute *cp, const struct
 		router_choose(c, a->logits + i * experts, l->router_bias, a->score + i * experts,
 			      a->choice + i * topk);
 		for (size_t k = 0; k < topk; k++)
-			a->votes[a->choice[i * topk + k].expert]++;
+			a->votes[a->choice[i * topk + k].expert] +=
+				decode ? certainty(a->choice + i * topk, (int)topk, (int)k) : 1;
 	}
-	write_guess(a, layer, m <= LOOKAHEAD_DECODE_ROWS ? 1 : PROMPT_VOTES);
+	write_guess(a, layer, decode ? 1 : PROMPT_VOTES);
 }
 
 void lookahead_send(struct lookahead *a)

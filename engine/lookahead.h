@@ -6,7 +6,10 @@
  *
  * The state at hand is the one behind this layer's attention. Measured on the tale model, 9,500
  * choices: of those of the next layer it finds 0.70; with the shared expert added 0.70; when the
- * layer is complete 0.72, but by then most of the time is over in which a guess helps.
+ * layer is complete 0.72, but by then most of the time is over in which a guess helps. A token's first
+ * guess is right in 0.91 of the cases there, the fourth and last in 0.49; with the random weights of
+ * bench-engine the first of 8 in 0.99, the fifth in 0.79, the last in 0.5. A wrong one takes time of the
+ * drive that is the narrowest place, so only the better half are named, the best first.
  *
  * Whether guesses pay depends on drive, memory and model: other engines report from 34 % more to 38 %
  * fewer tokens. So with LOOKAHEAD_AUTO the engine compares: some tokens with guesses against some
