@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # make bench-engine: what the engine reaches, each figure beside a baseline of the same minutes. Arguments choose rows:
-# kernels decode prompt stream cold glm (default all). Medians of BENCH_ROUNDS (3) rounds. BENCH_DIR (default TMPDIR or
+# kernels decode prompt stream cold gguf glm (default all). Medians of BENCH_ROUNDS (3) rounds. BENCH_DIR (default TMPDIR or
 # /tmp) is on the drive to be measured and needs 42 GB, 78 to keep all: models are made there when a row needs them and
 # removed at the end, or kept for the next time with KEEP=1. Needs root and 24 GiB of memory; takes half an hour or so.
 # To try the script out: BENCH_LAYERS makes models of so many layers, STREAM_MEMORY and GLM_MEMORY are the daemon's
@@ -13,6 +13,8 @@
 #	prompt   the same, 512 tokens: against llama.cpp, and against the kernel's inner loop on data in cache
 #	stream   the same in a cgroup of 6 GiB, engine and daemon together: against drive and processor; llama.cpp
 #	cold     the same, a prompt of 512 tokens with nothing in memory: what is read, how busy the drive is
+#	gguf     a GGUF file of Qwen3-30B-A3B's sizes, Q4_0 and Q4_K, mounted as it is: against llama.cpp on the same file,
+#	         all in memory, and in a cgroup of 0.4 of the file
 #	glm      GLM-5.2's own sizes in a cgroup of 20 GiB
 #
 # Weights are random (make_model.c): experts are chosen more evenly than in a model that has learned something, so caches of
@@ -34,12 +36,12 @@ GIB=$((1 << 30))
 	echo 'bench-engine: needs root' >&2
 	exit 1
 }
-[ $# -gt 0 ] || set -- kernels decode prompt stream cold glm
+[ $# -gt 0 ] || set -- kernels decode prompt stream cold gguf glm
 for name; do
 	case $name in
-	kernels | decode | prompt | stream | cold | glm) ;;
+	kernels | decode | prompt | stream | cold | gguf | glm) ;;
 	*)
-		echo "bench-engine: no row $name; there are kernels decode prompt stream cold glm" >&2
+		echo "bench-engine: no row $name; there are kernels decode prompt stream cold gguf glm" >&2
 		exit 2
 		;;
 	esac
@@ -127,15 +129,21 @@ llama()
 	LLAMA_LAYERS=${BENCH_LAYERS:-48} "$ROOT/tests/bench/engine/llama.sh" "$1" "$models" "${@:2}"
 }
 
+# llama_model q4_0|q4_k: the model for the calls of llama that follow; sets gguf to its file. There is one at a time.
 llama_model()
 {
-	say 'llama.cpp: chroot and model'
+	export LLAMA_TYPE=$1
+	say "llama.cpp: chroot and $1 model"
 	llama setup 2>"$work/setup" || {
 		tail -n 5 "$work/setup" >&2
 		return 1
 	}
-	[ -e "$models/sid/srv/30b-a3b-${BENCH_LAYERS:-48}.gguf" ] || room 18 llama
-	llama model
+	gguf=$models/sid/srv/30b-a3b-${BENCH_LAYERS:-48}-$1.gguf
+	[ -e "$gguf" ] || {
+		rm -f "$models"/sid/srv/*.gguf
+		room 18 llama
+	}
+	gguf=$(llama model)
 }
 
 # The model's files in memory: a tmpfs of huge pages, as the daemon's hot store is one.
@@ -222,7 +230,7 @@ bench_decode()
 bench_prompt()
 {
 	local rate peak share theirs decode
-	llama_model
+	llama_model q4_0
 	cold_caches
 	say 'prompt: llama.cpp'
 	llama bench -t "$(nproc)" -p 512 -n 16 -r "$ROUNDS" -lm none >"$work/prompt.llama"
@@ -310,7 +318,7 @@ bench_stream()
 		"$share" 0.85 "$share >= 0.85 && $share < 1.1"
 	group_row '  the cgroup' $((6 * GIB))
 	group_end
-	llama_model
+	llama_model q4_0
 	group_begin $((6 * GIB))
 	cold_caches
 	say 'stream: llama.cpp'
@@ -352,6 +360,73 @@ bench_cold()
 		"$(median <"$work/cold.chosen") experts chosen, once each" "$ratio" 1 "$ratio <= 1"
 	row '  drive busy' "$(rounded "$(median <"$work/cold.rate")" 1) tokens/s" 'the time of the prompt' "$busy" 0.9 "$busy >= 0.9"
 	row '  time of the bytes at the speed of fio' '' 'the time of the prompt' "$(rounded "$(median <"$work/cold.fio")" 2)" '' ''
+}
+
+# gguf_in_memory TYPE: prompts of 512, and tokens made from an empty context, of the engine on a mount of $gguf.
+gguf_in_memory()
+{
+	local prompt decode theirs
+	cold_caches
+	say "gguf $1: llama.cpp in memory"
+	llama bench -t "$(nproc)" -p 512 -n 64 -r "$ROUNDS" -lm none >"$work/gguf.llama"
+	cold_caches
+	start "$gguf" --memory $(($(stat -c %s "$gguf") + GIB / 2))
+	warm
+	rm -f "$work"/gguf.prompt "$work"/gguf.decode
+	for ((i = 1; i <= ROUNDS; i++)); do
+		say "gguf $1: round $i"
+		run_engine "$mnt" 512 1 $i --ctx 640
+		json "$work/run" prompt_tokens_per_s >>"$work/gguf.prompt"
+		run_engine "$mnt" 1 65 $i --ctx 640
+		json "$work/run" decode_tokens_per_s >>"$work/gguf.decode"
+	done
+	stop
+	prompt=$(median <"$work/gguf.prompt")
+	decode=$(median <"$work/gguf.decode")
+	theirs=$(awk '$1 == "tg64" { print $2 }' "$work/gguf.llama")
+	row "GGUF $1 in memory, decode" "$(rounded "$decode" 2) tokens/s" "llama.cpp: $(rounded "$theirs" 2) tokens/s" \
+		"$(rounded "$decode / $theirs" 2)" 1 "$decode >= $theirs"
+	theirs=$(awk '$1 == "pp512" { print $2 }' "$work/gguf.llama")
+	row '  prompt of 512' "$(rounded "$prompt" 1) tokens/s" "llama.cpp: $(rounded "$theirs" 1) tokens/s" \
+		"$(rounded "$prompt / $theirs" 2)" 1.5 "$prompt >= 1.5 * $theirs"
+}
+
+gguf_in_little_memory()
+{
+	local limit ours theirs
+	limit=$(($(stat -c %s "$gguf") * 2 / 5))
+	group_begin $limit
+	cold_caches
+	start "$gguf" --memory "${GGUF_MEMORY:-$((limit - 2 * GIB))}"
+	run_engine "$mnt" 1 12 99 --ctx 256 # fills the memory
+	rm -f "$work/gguf.stream"
+	for ((i = 1; i <= ROUNDS; i++)); do
+		say "gguf $1 in little memory: round $i"
+		run_engine "$mnt" 1 24 $i --ctx 256
+		json "$work/run" decode_tokens_per_s >>"$work/gguf.stream"
+	done
+	stop
+	group_row "GGUF $1, a cgroup of 0.4 of the file" $limit
+	group_end
+	group_begin $limit
+	cold_caches
+	say "gguf $1 in little memory: llama.cpp"
+	LLAMA_GROUP=$GROUP llama bench -t "$(nproc)" -p 0 -n 3 -r 1 -lm mmap --repack 0 --no-warmup >"$work/gguf.llama"
+	group_end
+	ours=$(median <"$work/gguf.stream")
+	theirs=$(awk '$1 == "tg3" { print $2 }' "$work/gguf.llama")
+	row '  decode' "$(rounded "$ours" 2) tokens/s" "llama.cpp, mmap: $(rounded "$theirs" 3) tokens/s" \
+		"$(rounded "$ours / $theirs" 1)" 8 "$ours >= 8 * $theirs"
+}
+
+bench_gguf()
+{
+	local type
+	for type in q4_0 q4_k; do
+		llama_model $type
+		gguf_in_memory $type
+		gguf_in_little_memory $type
+	done
 }
 
 bench_glm()

@@ -106,14 +106,19 @@ group_end()
 
 daemon=
 
-# start STORE OPTION...: the daemon, on a store that has learned nothing yet: what the round before used is no help.
+# start STORE|FILE.gguf OPTION...: the daemon, on a store that has learned nothing yet: what the round before used is no help.
 start()
 {
 	local store=$1
 	shift
-	[ -e "$store/catalog.new" ] || cp "$store/catalog.db" "$store/catalog.new"
-	rm -f "$store"/catalog.db*
-	cp "$store/catalog.new" "$store/catalog.db"
+	if [ -d "$store" ]; then
+		[ -e "$store/catalog.new" ] || cp "$store/catalog.db" "$store/catalog.new"
+		rm -f "$store"/catalog.db*
+		cp "$store/catalog.new" "$store/catalog.db"
+	else
+		rm -rf --one-file-system "$work/state"
+		set -- --state "$work/state" "$@"
+	fi
 	"${in_group[@]}" expertfs -f --no-warm "$@" "$store" "$mnt" 2>"$work/said" &
 	daemon=$!
 	for _ in $(seq 200); do

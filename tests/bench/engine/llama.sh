@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # llama.cpp as Debian sid has it, to measure beside: in a chroot, so that nothing of it comes onto this system, with
-# a model of random Q4_0 weights of Qwen3-30B-A3B's sizes (16 GiB).
+# a model of random weights of Qwen3-30B-A3B's sizes (16 GiB).
 #
 #	llama.sh setup DIR          the chroot DIR/sid; takes a minute or two the first time
-#	llama.sh model DIR          the model in it
+#	llama.sh model DIR          the model in it, whose file is told
 #	llama.sh bench DIR OPT...   llama-bench OPT..., then a line "NAME TOKENS_PER_S" for each test: pp512, tg16, ...;
 #	                            LLAMA_GROUP: a memory cgroup (folder) that it runs in
 #
-# LLAMA_LAYERS is for a smaller model, to try things out. The mirror is the one that apt uses here, or DEBIAN_MIRROR. As root.
+# LLAMA_TYPE is q4_0 (default) or q4_k. LLAMA_LAYERS is for a smaller model, to try things out. The mirror is the one that
+# apt uses here, or DEBIAN_MIRROR. As root.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -21,7 +22,8 @@ action=$1
 root=$2/sid
 shift 2
 layers=${LLAMA_LAYERS:-48}
-model=srv/30b-a3b-$layers.gguf
+type=${LLAMA_TYPE:-q4_0}
+model=srv/30b-a3b-$layers-$type.gguf
 
 setup()
 {
@@ -49,10 +51,12 @@ setup()
 
 make_model()
 {
-	[ ! -e "$root/$model" ] || return 0
-	cp "$here/make_gguf.py" "$root/srv/"
-	chroot "$root" python3 /srv/make_gguf.py "/$model.new" "$layers"
-	mv "$root/$model.new" "$root/$model"
+	[ -e "$root/$model" ] || {
+		cp "$here/make_gguf.py" "$root/srv/"
+		chroot "$root" python3 /srv/make_gguf.py "/$model.new" "$layers" "$type" >&2
+		mv "$root/$model.new" "$root/$model"
+	}
+	echo "$root/$model"
 }
 
 bench()
@@ -72,7 +76,7 @@ bench()
 
 case $action in
 setup) setup >&2 ;;
-model) make_model >&2 ;;
+model) make_model ;;
 bench) bench "$@" ;;
 *)
 	echo "llama.sh: there is no $action" >&2

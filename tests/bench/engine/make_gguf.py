@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a GGUF file of Qwen3-30B-A3B's sizes (architecture qwen3moe) with random Q4_0 weights, for llama.cpp
+"""Writes a GGUF file of Qwen3-30B-A3B's sizes (architecture qwen3moe) with random weights, for llama.cpp
 to be measured with. llama.sh runs it in its chroot, where the gguf module is.
 
-    make_gguf.py FILE [LAYERS]
+    make_gguf.py FILE [LAYERS [q4_0|q4_k]]
 
-The weights are one block of random codes repeated, at another offset in each tensor; scales give them the
+The weights are one piece of random codes repeated, at another offset in each tensor; scales give them the
 variance 1 / columns. Speed does not depend on the values. The vocabulary is one that loads: bytes and numbers.
 """
 import sys
@@ -15,13 +15,17 @@ import numpy as np
 
 HIDDEN, VOCAB, HEADS, KV_HEADS, HEAD = 2048, 151936, 32, 4, 128
 EXPERTS, CHOSEN, WIDTH, DENSE_WIDTH = 128, 8, 768, 6144
-Q4_0 = gguf.GGMLQuantizationType.Q4_0
-BLOCK = np.dtype([("scale", "<f2"), ("codes", "u1", 16)])  # of 32 weights
-POOL = 1 << 20
+# A block: its weights, its layout; a weight is scale * (code - 8) in Q4_0 and scale * 32 * code - least * 32 in Q4_K, whose
+# two groups of 6-bit factors are all 32 here.
+KINDS = {
+    "q4_0": (gguf.GGMLQuantizationType.Q4_0, gguf.LlamaFileType.MOSTLY_Q4_0, 32,
+             np.dtype([("scale", "<f2"), ("codes", "u1", 16)])),
+    "q4_k": (gguf.GGMLQuantizationType.Q4_K, gguf.LlamaFileType.MOSTLY_Q4_K_M, 256,
+             np.dtype([("scale", "<f2"), ("least", "<f2"), ("factors", "u1", 12), ("codes", "u1", 128)])),
+}
+POOL = 1 << 18
 
 random = np.random.default_rng(1)
-pool = np.zeros(POOL, BLOCK)
-pool["codes"] = random.integers(0, 256, (POOL, 16), np.uint8)
 
 
 def byte_characters():
@@ -52,25 +56,41 @@ def tensors(layers):
     yield "output.weight", (VOCAB, HIDDEN), True
 
 
-def row_shape(shape):
-    return shape[:-1] + (shape[-1] // 32 * BLOCK.itemsize,)
+def make_pool(kind):
+    layout = KINDS[kind][3]
+    pool = np.zeros(POOL, layout)
+    pool["codes"] = random.integers(0, 256, (POOL, layout["codes"].shape[0]), np.uint8)
+    if kind == "q4_k":
+        # Of groups 0 to 3 the 6 bits in a byte each, of 4 to 7 the lower 4 bits in the last four bytes and the upper 2
+        # above those of 0 to 3: 32 is 0b100000.
+        pool["factors"] = [0xA0] * 8 + [0] * 4
+    return pool
 
 
-def values(number, name, shape, quantised):
+def row_shape(kind, shape):
+    _, _, weights, layout = KINDS[kind]
+    return shape[:-1] + (shape[-1] // weights * layout.itemsize,)
+
+
+def values(kind, pool, number, name, shape, quantised):
     if not quantised:
         if len(shape) == 1:
             return np.ones(shape, np.float32)
         return random.standard_normal(shape, np.float32) / np.float32(shape[-1] ** 0.5)
     variance = 1 if name.startswith("token") else 1 / shape[-1]
-    pool["scale"] = (variance / 21.25) ** 0.5  # of the codes -8 to 7
-    blocks = np.prod(shape) // 32
+    scale = (variance / 21.25) ** 0.5  # of the codes -8 to 7
+    if kind == "q4_k":
+        scale /= 32
+        pool["least"] = 7.5 * scale
+    pool["scale"] = scale
+    blocks = np.prod(shape) // KINDS[kind][2]
     whole = np.resize(np.roll(pool, 7919 * number), blocks)
-    return whole.view(np.uint8).reshape(row_shape(shape))
+    return whole.view(np.uint8).reshape(row_shape(kind, shape))
 
 
-def add_settings(w, layers):
+def add_settings(w, kind, layers):
     w.add_name("random 30b-a3b")
-    w.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_0)
+    w.add_file_type(KINDS[kind][1])
     w.add_quantization_version(gguf.GGML_QUANT_VERSION)
     w.add_block_count(layers)
     w.add_context_length(40960)
@@ -87,28 +107,30 @@ def add_settings(w, layers):
     w.add_expert_feed_forward_length(WIDTH)
     w.add_tokenizer_model("gpt2")
     w.add_tokenizer_pre("qwen2")
-    w.add_token_list(byte_characters() + [f"<{i}>" for i in range(256, VOCAB)])
+    w.add_token_list(byte_characters() + ["ab"] + [f"<{i}>" for i in range(257, VOCAB)])
     w.add_token_types([gguf.TokenType.NORMAL] * VOCAB)
     w.add_token_merges(["a b"])
     w.add_eos_token_id(VOCAB - 1)
 
 
-def main(path, layers=48):
+def main(path, layers="48", kind="q4_0"):
+    layers = int(layers)
+    pool = make_pool(kind)
     w = gguf.GGUFWriter(path, "qwen3moe")
-    add_settings(w, layers)
+    add_settings(w, kind, layers)
     for name, shape, quantised in tensors(layers):
         if quantised:
-            rows = row_shape(shape)
-            w.add_tensor_info(name, rows, np.dtype(np.uint8), int(np.prod(rows)), Q4_0)
+            rows = row_shape(kind, shape)
+            w.add_tensor_info(name, rows, np.dtype(np.uint8), int(np.prod(rows)), KINDS[kind][0])
         else:
             w.add_tensor_info(name, shape, np.dtype(np.float32), 4 * int(np.prod(shape)))
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_ti_data_to_file()
     for number, tensor in enumerate(tensors(layers)):
-        w.write_tensor_data(values(number, *tensor))
+        w.write_tensor_data(values(kind, pool, number, *tensor))
     w.close()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    main(*sys.argv[1:])
