@@ -340,7 +340,7 @@ int chat_load(const char *mount, const char *format, struct chat **out, char *wh
 {
 	char path[4096];
 	json_error_t error;
-	const char *template, *bos, *eos;
+	const char *template, *bos, *eos, *unusable;
 
 	*out = NULL;
 	if (snprintf(path, sizeof(path), "%s/model.json", mount) >= (int)sizeof(path))
@@ -354,6 +354,13 @@ int chat_load(const char *mount, const char *format, struct chat **out, char *wh
 		rc = in_text(&in, "bos_token", "", &bos, why);
 	if (rc == 0)
 		rc = in_text(&in, "eos_token", "", &eos, why);
+	if (rc == 0)
+		rc = in_text(&in, "error", "", &unusable, why);
+	if (rc == 0 && unusable[0] && !format)
+		rc = fail(why, EINVAL,
+			  "%s: the model's chat template cannot be used: %.200s; give the text as "
+			  "it wants it (run -p), or the form of a family (--chat-format)",
+			  path, unusable);
 	if (rc == 0)
 		rc = chat_new(template[0] ? template : NULL, strlen(template), bos, eos, format,
 			      path, out, why);

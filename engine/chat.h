@@ -34,8 +34,7 @@ const char *chat_name(const struct chat *c);
  * with chat_free(). */
 int chat_new(const char *template, size_t bytes, const char *bos, const char *eos,
 	     const char *format, const char *where, struct chat **out, char *why);
-/* The same from the member "chat" of MOUNT/model.json:
- * {"template": "...", "bos_token": "...", "eos_token": "..."}. */
+/* The same from the member "chat" of MOUNT/model.json (modelfile.h). */
 int chat_load(const char *mount, const char *format, struct chat **out, char *why);
 void chat_free(struct chat *c); /* NULL is fine */
 

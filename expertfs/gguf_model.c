@@ -115,19 +115,22 @@ static json_t *name_of(const struct gguf *g)
 
 int gguf_model_json(const struct gguf *g, const struct gguf_experts *x, char **text, char *why)
 {
-	json_t *config = gguf_config(g, why), *eos, *root;
+	json_t *config = gguf_config(g, why), *eos = NULL, *chat, *root;
+	int err;
 
-	if (!config)
-		return -EINVAL;
-	eos = gguf_eos(g, why);
-	if (!eos) {
+	if (config)
+		eos = gguf_eos(g, why);
+	err = eos ? gguf_chat(g, &chat, why) : -EINVAL;
+	if (err) {
 		json_decref(config);
-		return -EINVAL;
+		json_decref(eos);
+		return err;
 	}
-	root = json_pack("{s:s, s:i, s:O, s:o, s:o, s:o, s:o, s:o}", "format", "expertfs-model",
-			 "version", MODEL_VERSION, "architecture",
+	root = json_pack("{s:s, s:i, s:O, s:o, s:o, s:o, s:o*, s:o, s:o}", "format",
+			 "expertfs-model", "version", MODEL_VERSION, "architecture",
 			 json_object_get(config, "model_type"), "name", name_of(g), "config",
-			 config, "eos_token_ids", eos, "dense", dense(g), "experts", experts(x));
+			 config, "eos_token_ids", eos, "chat", chat, "dense", dense(g), "experts",
+			 experts(x));
 	*text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
 	json_decref(root);
 	return *text ? 0 : fail(why, ENOMEM, "out of memory for model.json");

@@ -19,12 +19,16 @@
 int gguf_model_json(const struct gguf *g, const struct gguf_experts *x, char **text, char *why);
 int gguf_vocab_json(const struct gguf *g, char **text, char *why);
 
-/* The pieces (gguf_names.c, gguf_config.c). */
+/* The pieces (gguf_names.c, gguf_config.c, gguf_chat.c). */
 #define GGUF_HF_NAME 256
 /* The Hugging Face name of a dense tensor of this model; `name` itself if there is none. */
 const char *gguf_hf_name(const struct gguf *g, const char *name, char buf[GGUF_HF_NAME]);
 /* The "config" object and "eos_token_ids". A new reference, NULL after an error. */
 json_t *gguf_config(const struct gguf *g, char *why);
 json_t *gguf_eos(const struct gguf *g, char *why);
+/* The member "chat", a new reference; NULL if the file has no tokenizer.chat_template. One that cannot
+ * be had hinders nobody from mounting: then it is {"error": "why"}, which only chat minds. 0 or
+ * -ENOMEM and why. */
+int gguf_chat(const struct gguf *g, json_t **out, char *why);
 
 #endif

@@ -4,11 +4,11 @@
 converter has them, so that a mounted GGUF can be compared with the reference.
 
     make_gguf.py CHECKPOINT OUT.gguf [--experts TYPE] [--split N] [--merged] [--whole-kv-b]
-                 [--header-only]
+                 [--template JINJA] [--header-only]
 
 TYPE: f32 (default), f16, q8_0, q4_0. --split N: N files, PREFIX-00001-of-0000N.gguf; OUT names the
 first. --merged: gate and up of an expert in one tensor. --whole-kv-b: attn_kv_b as older files have it.
---header-only: no data and hardly a vocabulary, a seed for the fuzzers.
+--template: a file with the chat template. --header-only: no data and hardly a vocabulary, a seed for the fuzzers.
 """
 
 import argparse
@@ -219,11 +219,15 @@ def main():
     p.add_argument("--split", type=int, default=1)
     p.add_argument("--merged", action="store_true")
     p.add_argument("--whole-kv-b", action="store_true")
+    p.add_argument("--template")
     p.add_argument("--header-only", action="store_true")
     o = p.parse_args()
     with open(o.checkpoint + "/config.json", encoding="utf-8") as f:
         c = json.load(f)
     keys = metadata(c, c["eos_token_id"][0]) + vocabulary(o.checkpoint + "/tokenizer.json", o.header_only)
+    if o.template:
+        with open(o.template, encoding="utf-8") as f:
+            keys.append(key("tokenizer.chat_template", "s", f.read()))
     tensors = convert(c, read_checkpoint(o.checkpoint), o)
     if o.split == 1:
         write(o.out, keys, tensors, o.header_only)

@@ -4,7 +4,7 @@
 # GGUF files mounted as they are: the engine's logits and greedy continuations against the reference,
 # with one file and several, tensors apart and merged, in both serving modes; the same tokens with
 # any memory and on a plain folder of the same files; usage beside the file or where --state says;
-# and what cannot be mounted.
+# the chat template; and what cannot be mounted.
 . "$(dirname "$0")/../lib.sh"
 
 need_fuse
@@ -145,6 +145,39 @@ coli-pack "$G/one.gguf" "$WORK/f32" >/dev/null
 expertctl export "$WORK/f32" "$WORK/f32.plain" >/dev/null
 check "$WORK/f32.plain" 3
 expect_fail 1 'one.gguf is a GGUF file, whose tensors are copied as they are: no --bits' coli-pack --bits 8 "$G/one.gguf" "$WORK/no"
+
+section "the chat template: of the mount and of the store as of the checkpoint"
+cp -r "$TEST_DATA/glm-s" "$WORK/checkpoint"
+python3 -c 'import json, sys
+print(next(t["template"] for t in json.load(open(sys.argv[1]))["templates"] if t["name"] == "glm-5"), end="")' \
+	"$TEST_DATA/chat/golden.json" >"$WORK/checkpoint/chat_template.jinja"
+coli-pack "$WORK/checkpoint" "$WORK/of-checkpoint" >/dev/null
+make_gguf "$G/chat.gguf" --template "$WORK/checkpoint/chat_template.jinja"
+coli-pack "$G/chat.gguf" "$WORK/of-gguf" >/dev/null
+mount_store "$G/chat.gguf" "$M" --memory 64M
+hello='[{"role": "user", "content": "Hello <|user|>"}]'
+coli-engine tokenize "$WORK/of-checkpoint" --chat <<<"$hello" >"$WORK/ids"
+[ "$(coli-engine tokenize "$M" --decode <"$WORK/ids")" = '[gMASK]<sop><|system|>Reasoning Effort: Max<|user|>Hello <|user|><|assistant|><think>' ] ||
+	die "another text"
+for where in "$M" "$WORK/of-gguf"; do
+	coli-engine tokenize "$where" --chat <<<"$hello" | cmp - "$WORK/ids"
+done
+unmount "$M"
+
+section "a chat template that is none hinders only chat"
+head -c 1048577 /dev/zero | tr '\0' x >"$WORK/long"
+make_gguf "$G/chat.gguf" --template "$WORK/long"
+mount_store "$G/chat.gguf" "$M" --memory 64M
+check "$M" 1
+cat >"$WORK/say-hello" <<'EOF'
+#!/bin/bash
+echo '[{"role": "user", "content": "Hello <|user|>"}]' | coli-engine tokenize "$@"
+EOF
+chmod +x "$WORK/say-hello"
+expect_fail 1 "model.json: the model's chat template cannot be used: tokenizer.chat_template has 1048577 bytes, more than 1048576; .*--chat-format" \
+	"$WORK/say-hello" "$M" --chat
+"$WORK/say-hello" "$M" --chat --chat-format glm-5 | cmp - "$WORK/ids"
+unmount "$M"
 
 section "--state takes no folder that is somebody else's"
 (cd "$WORK/store" && md5sum -- *) >"$WORK/before"

@@ -112,6 +112,7 @@ static int fill(struct checkpoint *ck, const char *path, char *why)
 	err = err ? err : list_tensors(ck, s, why);
 	err = err ? err : read_config(ck, s->file, why);
 	err = err ? err : read_eos(ck, s->file, why);
+	err = err ? err : gguf_chat(s->file, &ck->chat, why);
 	err = err ? err : gguf_vocab_json(s->file, &ck->tokenizer_text, why);
 	ck->tokenizer_bytes = err ? 0 : strlen(ck->tokenizer_text);
 	return err;
