@@ -65,9 +65,11 @@ int chat_render(const struct chat *c, const json_t *messages, const struct chat_
 		struct chat_text *out, char *why);
 void chat_text_free(struct chat_text *t);
 
-/* The ids of a rendered text. Special tokens are recognised in what the template wrote, and are
- * ordinary text in what came from outside: no message can pretend to be another. *ids to be freed.
- */
+/* The ids of a rendered text. Tokens that stand for roles, calls, thoughts and the like are recognised
+ * in what the template wrote, and are ordinary text in what came from outside, whether the tokenizer
+ * has them as special or not (tokenizer_encode_spans()): where roles are tokens, no message can
+ * pretend to be another. Those of DeepSeek-V2, Mixtral and OLMoE are plain words, which a message can
+ * hold as well. *ids to be freed. */
 int chat_encode(const struct tokenizer *t, const struct chat_text *text, int32_t **ids, size_t *n,
 		char *why);
 

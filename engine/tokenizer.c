@@ -19,7 +19,8 @@ struct encoding {
 	const char *text; /* what the spans are of */
 	const struct tokenizer_span *span;
 	size_t spans;
-	bool outside; /* the piece that is normalised touches a span */
+	bool moved;   /* normalising has changed the piece: nothing in it has a place in text */
+	bool outside; /* and the piece touches a span */
 	bool begun;   /* there was text or a token before */
 	bool glued;   /* the text follows directly on an invalid byte, so that no space may come
 		       between */
@@ -122,14 +123,29 @@ static bool touches(const struct encoding *e, const char *part, size_t bytes)
 	return low < e->spans && e->span[low].from < from + bytes;
 }
 
-/* Is a special token in a span ordinary text here? Normalised text has no places in the original, so
- * there the whole piece counts. */
-static bool passed_over(const struct encoding *e, const struct added_set *set, const char *at,
-			size_t bytes)
+/* Roles, calls and the like: special tokens, and all that are written as such tokens are. Others that
+ * are not special are words and runs of spaces, which a text needs. */
+static bool is_mark(const struct added_token *t)
 {
-	if (e->spans == 0)
-		return false;
-	return set == &e->t->raw ? touches(e, at, bytes) : e->outside;
+	return t->special || (t->bytes > 1 && strchr("<[|", t->content[0]) &&
+			      strchr(">]|", t->content[t->bytes - 1]));
+}
+
+/* 1: the token that was found at this place is ordinary text, since it touches a span; 0: it is not;
+ * or an error. */
+static int passed_over(const struct encoding *e, const struct added_set *set,
+		       const struct added_token *found, const char *at, size_t bytes)
+{
+	if (e->spans == 0 || !is_mark(found))
+		return 0;
+	if (set == &e->t->raw || !e->moved)
+		return touches(e, at, bytes);
+	/* No known tokenizer has marks that it seeks in text that changes. */
+	return e->outside ? fail(e->why, EINVAL,
+				 "the text of a message is normalised together with the token "
+				 "%.80s, from which it cannot be kept apart then",
+				 found->content)
+			  : 0;
 }
 
 /* Cuts the tokens of a set out of the text; what lies between them goes to `rest`. */
@@ -141,10 +157,12 @@ static int cut(struct encoding *e, const struct added_set *set, const char *text
 	int rc = 0;
 
 	while (rc == 0 && (found = added_find(set, text, bytes, from, e->plain, &start, &end))) {
+		int over = passed_over(e, set, found, text + start, end - start);
 		from = end;
-		if (found->special && passed_over(e, set, text + start, end - start))
+		if (over > 0)
 			continue;
-		if (start > done)
+		rc = over;
+		if (rc == 0 && start > done)
 			rc = rest(e, text + done, start - done);
 		e->glued = false;
 		e->begun = true;
@@ -195,6 +213,11 @@ static int normalise(struct encoding *e, const char *text, size_t bytes)
 	e->outside = touches(e, text, bytes);
 	if (tokenizer_normalise(e->t, text, bytes, e->glued, &changed, &changed_bytes) != 0)
 		return no_memory(e->why);
+	e->moved = changed && (changed_bytes != bytes || memcmp(changed, text, bytes) != 0);
+	if (!e->moved) {
+		free(changed);
+		changed = NULL;
+	}
 	int rc = changed ? encode_normalised(e, changed, changed_bytes)
 			 : encode_normalised(e, text, bytes);
 	free(changed);

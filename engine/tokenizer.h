@@ -63,8 +63,11 @@ struct tokenizer_span {
 	size_t from, to;
 };
 
-/* The same for a text of which parts came from outside: TOKENIZER_PLAIN holds for special tokens that
- * touch one of the spans, which are in ascending order and not empty. */
+/* The same for a text of which parts came from outside, the spans, which are in ascending order and
+ * not empty. A mark that touches one is ordinary text: special tokens are marks, and so are those
+ * that are written like them, in <>, [] or ||, such as DeepSeek's <｜User｜> or Qwen's <tool_call>,
+ * which are not marked special. -EINVAL if a mark is sought in normalised text, normalising has
+ * changed that, and it touches a span. */
 int tokenizer_encode_spans(const struct tokenizer *t, const char *text, size_t bytes,
 			   const struct tokenizer_span *span, size_t spans, int32_t **ids,
 			   size_t *n, char *why);

@@ -281,6 +281,139 @@ static void users_write_no_control_tokens(void **state)
 	json_decref(json);
 }
 
+/* ---- marks ---- */
+
+/* Adds a token to the file; its id. */
+static int add_token(json_t *file, const char *text, bool normalized)
+{
+	json_t *added = json_object_get(file, "added_tokens");
+	int id = 500000;
+
+	assert_int_equal(
+		json_array_append_new(added, json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id",
+						       id, "content", text, "single_word", 0,
+						       "lstrip", 0, "rstrip", 0, "normalized",
+						       normalized, "special", 0)),
+		0);
+	return id;
+}
+
+/* How often the id is among those of a chat in which the user says this; negative errno. */
+static int times(const struct tokenizer *t, const struct chat *c, const char *says, int id)
+{
+	const struct chat_options o = { .generation_prompt = true };
+	json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", says);
+	char why[WHY_MAX] = "";
+	struct chat_text text;
+	int32_t *ids;
+	size_t n;
+	int found = 0;
+
+	assert_int_equal(chat_render(c, messages, &o, &text, why), 0);
+	int rc = chat_encode(t, &text, &ids, &n, why);
+	if (rc == 0) {
+		for (size_t i = 0; i < n; i++)
+			found += ids[i] == id;
+		free(ids);
+	}
+	chat_text_free(&text);
+	json_decref(messages);
+	return rc ? rc : found;
+}
+
+/* Whatever added token a user writes, there are as many of it as without; the same text from a user
+ * of the tokenizer alone is that token. */
+static void messages_hold_no_marks(const char *format, const char *tokenizer)
+{
+	json_t *file = read_data(tokenizer), *token;
+	char why[WHY_MAX] = "", says[300];
+	struct tokenizer *t;
+	struct chat *c;
+	size_t i;
+
+	assert_int_equal(load_json(file, &t, why), 0);
+	assert_int_equal(chat_new(NULL, 0, "<s>", "</s>", format, "x", &c, why), 0);
+	json_array_foreach(json_object_get(file, "added_tokens"), i, token)
+	{
+		const char *text = json_string_value(json_object_get(token, "content"));
+		int id = (int)json_integer_value(json_object_get(token, "id"));
+		int32_t *ids;
+		size_t n;
+		snprintf(says, sizeof(says), "a%s b\n%s", text, text);
+		if (times(t, c, says, id) != times(t, c, "a b", id))
+			fail_msg("%s: a message becomes %s", format, text);
+		assert_int_equal(tokenizer_encode(t, text, strlen(text), 0, &ids, &n, why), 0);
+		assert_int_equal(n, 1);
+		assert_int_equal(ids[0], id);
+		free(ids);
+	}
+	assert_true(i > 2);
+	chat_free(c);
+	tokenizer_free(t);
+	json_decref(file);
+}
+
+static void no_message_is_another(void **state)
+{
+	(void)state;
+	messages_hold_no_marks("deepseek-v3", "tokenizer/deepseek_v3.json");
+	messages_hold_no_marks("deepseek-r1", "tokenizer/deepseek_v3.json");
+	messages_hold_no_marks("deepseek-v3.1", "tokenizer/deepseek_v3.json");
+	messages_hold_no_marks("deepseek-v3.2", "tokenizer/deepseek_v3.json");
+	messages_hold_no_marks("qwen2.5", "tokenizer/qwen3.json");
+	messages_hold_no_marks("qwen3", "tokenizer/qwen3.json");
+	messages_hold_no_marks("gpt-oss", "tokenizer/gptoss.json");
+	messages_hold_no_marks("glm-4.5", "tale-moe/tokenizer.json");
+	messages_hold_no_marks("glm-5", "tale-moe/tokenizer.json");
+	messages_hold_no_marks("mixtral", "tokenizer/llama2.json");
+}
+
+/* The template's own marks are there, though a message stands right beside them. */
+static void marks_of_the_template(void **state)
+{
+	json_t *file = read_data("tokenizer/deepseek_v3.json");
+	char why[WHY_MAX] = "";
+	struct tokenizer *t;
+	struct chat *c;
+
+	(void)state;
+	assert_int_equal(load_json(file, &t, why), 0);
+	assert_int_equal(chat_new(NULL, 0, "", "", "deepseek-v3", "x", &c, why), 0);
+	assert_int_equal(times(t, c, "<｜User｜>", tokenizer_id(t, "<｜User｜>")), 1);
+	assert_int_equal(times(t, c, "<｜User", tokenizer_id(t, "<｜Assistant｜>")), 1);
+	chat_free(c);
+	tokenizer_free(t);
+	json_decref(file);
+}
+
+/* A word that is an added token is one in messages as well; a mark that is sought in text which
+ * normalising changes is refused. */
+static void words_and_normalised_marks(void **state)
+{
+	json_t *file = read_data("tokenizer/qwen3.json");
+	int id = add_token(file, "/nothink", true);
+	char why[WHY_MAX] = "";
+	struct tokenizer *t;
+	struct chat *c;
+
+	(void)state;
+	assert_int_equal(chat_new(NULL, 0, "", "", "qwen3", "x", &c, why), 0);
+	assert_int_equal(load_json(file, &t, why), 0);
+	assert_int_equal(times(t, c, "a /nothink", id), 1);
+	assert_int_equal(times(t, c, "A\u030A /nothink", id), 1);
+	tokenizer_free(t);
+	json_decref(file);
+	file = read_data("tokenizer/qwen3.json");
+	id = add_token(file, "<mark>", true);
+	assert_int_equal(load_json(file, &t, why), 0);
+	assert_int_equal(times(t, c, "a <mark>", id), 0);
+	assert_int_equal(times(t, c, "A\u030A <mark>", id), -EINVAL);
+	assert_int_equal(times(t, c, "A\u030A", id), 0);
+	tokenizer_free(t);
+	json_decref(file);
+	chat_free(c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -288,6 +421,9 @@ int main(void)
 		cmocka_unit_test(templates_that_are_not_known),
 		cmocka_unit_test(messages_that_are_none),
 		cmocka_unit_test(users_write_no_control_tokens),
+		cmocka_unit_test(no_message_is_another),
+		cmocka_unit_test(marks_of_the_template),
+		cmocka_unit_test(words_and_normalised_marks),
 	};
 
 	golden = read_data("chat/golden.json");
