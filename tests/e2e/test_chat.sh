@@ -84,5 +84,10 @@ expect_fail 1 'model.json: this chat template is not known; it looks like that o
 	"$ask" "$hello" "$WORK/store" --chat
 [ "$("$ask" "$hello" "$WORK/store" --chat --chat-format glm-5)" = "$ids" ] || die 'other ids with --chat-format'
 
-printf '\xff' >"$WORK/model/chat_template.jinja"
-expect_fail 1 'is no UTF-8 text' coli-pack "$WORK/model" "$WORK/none"
+for bytes in '\xff' 'a\0b'; do
+	printf "$bytes" >"$WORK/model/chat_template.jinja"
+	expect_fail 1 'chat_template.jinja is no UTF-8 text' coli-pack "$WORK/model" "$WORK/none"
+done
+rm "$WORK/model/chat_template.jinja"
+echo '[]' >"$WORK/model/tokenizer_config.json"
+expect_fail 1 'tokenizer_config.json is not a JSON object' coli-pack "$WORK/model" "$WORK/none"

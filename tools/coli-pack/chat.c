@@ -14,40 +14,10 @@
 
 #define CONFIG_MAX (64u << 20) /* Llama-3's has 50 KB; DeepSeek's older ones list 800 tokens */
 
-/* *text is NULL if there is no such file. */
-static int load(const char *dir, const char *name, size_t max, char **text, size_t *bytes,
-		char *why)
+/* Each of the two files may be. */
+static int absent_is_fine(int err)
 {
-	char *path = text_format("%s/%s", dir, name);
-
-	*text = NULL;
-	if (!path)
-		return fail(why, ENOMEM, "out of memory");
-	int err = text_load(path, max, text, bytes, why);
-	free(path);
 	return err == -ENOENT ? 0 : err;
-}
-
-/* tokenizer_config.json; *out is NULL if there is none. */
-static int load_config(const char *dir, json_t **out, char *why)
-{
-	json_error_t error;
-	char *text;
-	size_t bytes;
-	int err = load(dir, "tokenizer_config.json", CONFIG_MAX, &text, &bytes, why);
-
-	*out = NULL;
-	if (err || !text)
-		return err;
-	*out = json_loadb(text, bytes, 0, &error);
-	free(text);
-	if (!json_is_object(*out)) {
-		json_decref(*out);
-		*out = NULL;
-		return fail(why, EINVAL, "%s/tokenizer_config.json is no JSON object: %s", dir,
-			    error.text);
-	}
-	return 0;
 }
 
 /* A string, or of a list of named templates the default one. Borrowed. */
@@ -74,27 +44,42 @@ static const char *token_of(const json_t *config, const char *key)
 	return json_is_string(token) ? json_string_value(token) : "";
 }
 
-int pack_chat_read(const char *dir, json_t **out, char *why)
+static int gather(const char *own_path, const char *config_path, json_t **out, char *why)
 {
 	json_t *config = NULL;
 	char *own = NULL;
 	size_t bytes = 0;
-	int err = load(dir, "chat_template.jinja", CHAT_TEMPLATE_MAX, &own, &bytes, why);
+	int err = absent_is_fine(text_load(own_path, CHAT_TEMPLATE_MAX, &own, &bytes, why));
 
-	*out = NULL;
-	err = err ? err : load_config(dir, &config, why);
+	err = err ? err : absent_is_fine(object_load(config_path, CONFIG_MAX, &config, why));
 	const json_t *listed = template_of(config);
 	const char *text = own ? own : json_string_value(listed);
 	if (!own)
 		bytes = json_string_length(listed);
 	if (err == 0 && text) {
-		*out = json_pack("{s:s%, s:s, s:s}", "template", text, bytes, "bos_token",
-				 token_of(config, "bos_token"), "eos_token",
-				 token_of(config, "eos_token"));
+		/* Who reads model.json takes no zero byte. */
+		if (!memchr(text, 0, bytes))
+			*out = json_pack("{s:s%, s:s, s:s}", "template", text, bytes, "bos_token",
+					 token_of(config, "bos_token"), "eos_token",
+					 token_of(config, "eos_token"));
 		if (!*out)
-			err = fail(why, EINVAL, "the chat template in %s is no UTF-8 text", dir);
+			err = fail(why, EINVAL, "the chat template in %s is no UTF-8 text",
+				   own ? own_path : config_path);
 	}
 	json_decref(config);
 	free(own);
+	return err;
+}
+
+int pack_chat_read(const char *dir, json_t **out, char *why)
+{
+	char *own = text_format("%s/chat_template.jinja", dir);
+	char *config = text_format("%s/tokenizer_config.json", dir);
+
+	*out = NULL;
+	int err =
+		own && config ? gather(own, config, out, why) : fail(why, ENOMEM, "out of memory");
+	free(own);
+	free(config);
 	return err;
 }

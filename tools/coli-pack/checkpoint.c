@@ -28,36 +28,6 @@ static int no_memory(const struct checkpoint *ck, char *why)
 	return fail(why, ENOMEM, "out of memory for the table of %s", ck->dir);
 }
 
-/* A JSON object. The library's own text is not shown, since it quotes the input. */
-static int parse_object(const char *path, const char *text, size_t bytes, json_t **out, char *why)
-{
-	json_error_t where;
-	json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
-
-	if (json_is_object(root)) {
-		*out = root;
-		return 0;
-	}
-	if (!root)
-		return fail(why, EINVAL, "%s is not valid JSON (line %d, column %d)", path,
-			    where.line, where.column);
-	json_decref(root);
-	return fail(why, EINVAL, "%s is not a JSON object", path);
-}
-
-static int load_object(const char *path, size_t max, json_t **out, char *why)
-{
-	size_t bytes;
-	char *text;
-	int err = text_load(path, max, &text, &bytes, why);
-
-	if (err == 0) {
-		err = parse_object(path, text, bytes, out, why);
-		free(text);
-	}
-	return err;
-}
-
 static int add_eos(struct checkpoint *ck, const char *path, const json_t *id, char *why)
 {
 	if (!json_is_integer(id) || json_integer_value(id) < 0 ||
@@ -103,12 +73,12 @@ static int read_configs(struct checkpoint *ck, char *why)
 		err = no_memory(ck, why);
 	} else {
 		err = text_load(path, CONFIG_MAX, &ck->config_text, &ck->config_bytes, why);
-		err = err ? err : parse_object(path, ck->config_text, ck->config_bytes, &root, why);
+		err = err ? err : object_parse(path, ck->config_text, ck->config_bytes, &root, why);
 		err = err ? err : pack_config_parse(root, path, &ck->config, why);
 		err = err ? err : add_eos_of(ck, path, root, why);
 	}
 	if (err == 0) {
-		err = load_object(generation, CONFIG_MAX, &more, why);
+		err = object_load(generation, CONFIG_MAX, &more, why);
 		err = err == -ENOENT ? 0 : err;
 		err = err ? err : add_eos_of(ck, generation, more, why);
 	}
@@ -305,7 +275,7 @@ static int read_tensors(struct checkpoint *ck, char *why)
 	struct names names = { 0 };
 	const json_t *map = NULL;
 	json_t *root = NULL;
-	int err = path ? load_object(path, INDEX_MAX, &root, why) : no_memory(ck, why);
+	int err = path ? object_load(path, INDEX_MAX, &root, why) : no_memory(ck, why);
 
 	if (err == -ENOENT) {
 		err = names_of_folder(ck, &names, why);

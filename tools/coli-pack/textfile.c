@@ -90,6 +90,36 @@ int text_load(const char *path, size_t max, char **text, size_t *bytes, char *wh
 	return err;
 }
 
+/* The library's own text is not shown, since it quotes the input. */
+int object_parse(const char *path, const char *text, size_t bytes, json_t **out, char *why)
+{
+	json_error_t where;
+	json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
+
+	if (json_is_object(root)) {
+		*out = root;
+		return 0;
+	}
+	if (!root)
+		return fail(why, EINVAL, "%s is not valid JSON (line %d, column %d)", path,
+			    where.line, where.column);
+	json_decref(root);
+	return fail(why, EINVAL, "%s is not a JSON object", path);
+}
+
+int object_load(const char *path, size_t max, json_t **out, char *why)
+{
+	size_t bytes;
+	char *text;
+	int err = text_load(path, max, &text, &bytes, why);
+
+	if (err == 0) {
+		err = object_parse(path, text, bytes, out, why);
+		free(text);
+	}
+	return err;
+}
+
 int text_save(const char *path, const char *text, size_t bytes, char *why)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), err;

@@ -5,6 +5,7 @@
 #ifndef COLI_PACK_TEXTFILE_H
 #define COLI_PACK_TEXTFILE_H
 
+#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -22,6 +23,9 @@ int text_write_at(int fd, const char *path, const void *buf, size_t bytes, uint6
 
 /* The whole file in a buffer of the caller's, with a NUL behind it. -EFBIG beyond max bytes. */
 int text_load(const char *path, size_t max, char **text, size_t *bytes, char *why);
+/* A JSON object, of the file's text and of the file. */
+int object_parse(const char *path, const char *text, size_t bytes, json_t **out, char *why);
+int object_load(const char *path, size_t max, json_t **out, char *why);
 /* Writes the file anew, on disk when it returns. */
 int text_save(const char *path, const char *text, size_t bytes, char *why);
 
