@@ -377,7 +377,8 @@ int chat_load(const char *mount, const char *format, struct chat **out, char *wh
 		rc = in_text(&in, "eos_token", "", &eos, why);
 	if (rc == 0)
 		rc = in_text(&in, "error", "", &unusable, why);
-	if (rc == 0 && unusable[0] && !format)
+	if (rc == 0 && unusable[0] &&
+	    (!format || !in_at(&in, "bos_token") || !in_at(&in, "eos_token")))
 		rc = fail(why, EINVAL,
 			  "%s: the model's chat template cannot be used: %.200s; give the text as "
 			  "it wants it (run -p), or the form of a family (--chat-format)",

@@ -9,8 +9,8 @@
  *	  "config": { ... },                the checkpoint's config.json, whole and unchanged
  *	  "eos_token_ids": [0],             from generation_config.json and config.json, joined
  *	  "chat": {"template": "...",       the model's chat template, if it has one, and the tokens
- *	    "bos_token": "<s>",             that it uses; read by chat.h alone
- *	    "eos_token": "</s>"},         or {"error": "..."}: why a GGUF file's cannot be had
+ *	    "bos_token": "<s>",             that templates use; read by chat.h alone
+ *	    "eos_token": "</s>"},         "error" is why one of a GGUF file's cannot be had
  *	  "dense": {
  *	    "file": "dense.bin", "bytes": 5123072,
  *	    "tensors": [

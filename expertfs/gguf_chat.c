@@ -39,44 +39,28 @@ static json_t *token_of(const struct gguf *g, const char *key)
 	return string_of(t);
 }
 
-/* The member "chat", or NULL and why it cannot be had, in words that name no file. */
-static json_t *chat_of(const struct gguf *g, struct gguf_text template, char *why)
-{
-	json_t *text = string_of(template), *chat = NULL;
-	json_t *bos = token_of(g, "tokenizer.ggml.bos_token_id");
-	json_t *eos = token_of(g, "tokenizer.ggml.eos_token_id");
-
-	if (!text)
-		fail(why, EINVAL, "tokenizer.chat_template is no UTF-8 text");
-	else if (!bos || !eos)
-		fail(why, EINVAL, "tokenizer.ggml.%s_token_id is not the id of a text",
-		     bos ? "eos" : "bos");
-	else
-		chat = json_pack("{s:O, s:O, s:O}", "template", text, "bos_token", bos, "eos_token",
-				 eos);
-	json_decref(text);
-	json_decref(bos);
-	json_decref(eos);
-	return chat;
-}
-
 int gguf_chat(const struct gguf *g, json_t **out, char *why)
 {
+	json_t *text = NULL, *bos = token_of(g, "tokenizer.ggml.bos_token_id");
+	json_t *eos = token_of(g, "tokenizer.ggml.eos_token_id");
 	struct gguf_text template;
 	char reason[WHY_MAX] = "";
 	int err = gguf_string(g, "tokenizer.chat_template", &template, NULL);
 
-	*out = NULL;
-	if (err == -ENOENT)
-		return 0;
-	if (err)
+	if (err == -EINVAL)
 		fail(reason, EINVAL, "tokenizer.chat_template is no text");
-	else if (template.bytes > TEMPLATE_MAX)
+	else if (!err && template.bytes > TEMPLATE_MAX)
 		fail(reason, EINVAL, "tokenizer.chat_template has %zu bytes, more than %u",
 		     template.bytes, TEMPLATE_MAX);
-	else
-		*out = chat_of(g, template, reason);
-	if (reason[0])
-		*out = json_pack("{s:s}", "error", reason);
+	else if (!err && !(text = string_of(template)))
+		fail(reason, EINVAL, "tokenizer.chat_template is no UTF-8 text");
+	if (!bos || !eos)
+		fail(reason, EINVAL, "tokenizer.ggml.%s_token_id is not the id of a text",
+		     bos ? "eos" : "bos");
+	*out = json_pack("{s:O*, s:O*, s:O*, s:s*}", "template", text, "bos_token", bos,
+			 "eos_token", eos, "error", reason[0] ? reason : NULL);
+	json_decref(text);
+	json_decref(bos);
+	json_decref(eos);
 	return *out ? 0 : fail(why, ENOMEM, "out of memory for the chat template");
 }

@@ -26,9 +26,8 @@ const char *gguf_hf_name(const struct gguf *g, const char *name, char buf[GGUF_H
 /* The "config" object and "eos_token_ids". A new reference, NULL after an error. */
 json_t *gguf_config(const struct gguf *g, char *why);
 json_t *gguf_eos(const struct gguf *g, char *why);
-/* The member "chat", a new reference; NULL if the file has no tokenizer.chat_template. One that cannot
- * be had hinders nobody from mounting: then it is {"error": "why"}, which only chat minds. 0 or
- * -ENOMEM and why. */
+/* The member "chat", a new reference. What of it cannot be had hinders nobody from mounting: it is left
+ * out, and "error" says why, which only chat minds. 0 or -ENOMEM and why. */
 int gguf_chat(const struct gguf *g, json_t **out, char *why);
 
 #endif

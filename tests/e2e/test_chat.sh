@@ -45,6 +45,13 @@ pack
 expect_fail 1 'model.json: the model has no chat template; .*--chat-format' \
 	"$ask" "$hello" "$WORK/store" --chat
 
+section 'no template, but tokens, which the form of a family needs'
+echo '{"bos_token": "<s>"}' >"$WORK/model/tokenizer_config.json"
+pack
+expect_fail 1 'model.json: the model has no chat template; .*--chat-format' \
+	"$ask" "$hello" "$WORK/store" --chat
+[ "$("$ask" "$hello" "$WORK/store" --chat-text --chat-format mixtral)" = '<s>[INST] Hello <|user|> [/INST]' ] || die 'another text'
+
 section 'a string in tokenizer_config.json'
 config_with "$WORK/model/tokenizer_config.json" "$(template_of mixtral | as_json)"
 pack

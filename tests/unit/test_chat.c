@@ -281,6 +281,58 @@ static void users_write_no_control_tokens(void **state)
 	json_decref(json);
 }
 
+/* ---- model.json ---- */
+
+/* chat_load() of a folder whose model.json has this. */
+static int load_with(const char *json, const char *format, char *why)
+{
+	const char *tmp = getenv("TMPDIR");
+	char dir[300], path[400];
+	struct chat *c = NULL;
+
+	snprintf(dir, sizeof(dir), "%s/test-chat.XXXXXX", tmp ? tmp : "/tmp");
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/model.json", dir);
+	if (json) {
+		FILE *f = fopen(path, "we");
+		assert_non_null(f);
+		fputs(json, f);
+		assert_int_equal(fclose(f), 0);
+	}
+	int rc = chat_load(dir, format, &c, why);
+	assert_true(rc == 0 ? c != NULL : c == NULL);
+	chat_free(c);
+	unlink(path);
+	assert_int_equal(rmdir(dir), 0);
+	return rc;
+}
+
+static void load_fails(const char *json, const char *format, int error, const char *sentence)
+{
+	char why[WHY_MAX] = "";
+
+	assert_int_equal(load_with(json, format, why), error);
+	if (!strstr(why, sentence))
+		fail_msg("\"%s\" does not say \"%s\"", why, sentence);
+}
+
+static void what_the_model_says(void **state)
+{
+	static const char tokens[] = "{\"chat\": {\"bos_token\": \"a\", \"eos_token\": \"b\", "
+				     "\"error\": \"it is long\"}}";
+	static const char no_bos[] =
+		"{\"chat\": {\"eos_token\": \"b\", \"error\": \"there is no bos\"}}";
+	char why[WHY_MAX] = "";
+
+	(void)state;
+	load_fails("{}", NULL, -ENOENT, "model.json: the model has no chat template");
+	load_fails("{\"chat\": {\"template\": 7}}", NULL, -EINVAL, "template");
+	load_fails(tokens, NULL, -EINVAL, "chat template cannot be used: it is long; give");
+	assert_int_equal(load_with(tokens, "mixtral", why), 0);
+	load_fails(no_bos, NULL, -EINVAL, "there is no bos");
+	load_fails(no_bos, "mixtral", -EINVAL, "there is no bos");
+}
+
 /* ---- marks ---- */
 
 /* Adds a token to the file; its id. */
@@ -421,6 +473,7 @@ int main(void)
 		cmocka_unit_test(templates_that_are_not_known),
 		cmocka_unit_test(messages_that_are_none),
 		cmocka_unit_test(users_write_no_control_tokens),
+		cmocka_unit_test(what_the_model_says),
 		cmocka_unit_test(no_message_is_another),
 		cmocka_unit_test(marks_of_the_template),
 		cmocka_unit_test(words_and_normalised_marks),

@@ -49,17 +49,17 @@ static void put_template(size_t n, char fill)
 		gg_raw(&m, &fill, 1);
 }
 
-/* "chat" is this JSON; NULL: there is none. */
+/* "chat" is this JSON. */
 static void expect(const char *json)
 {
-	json_t *chat = NULL, *want = json ? json_loads(json, 0, NULL) : NULL;
+	json_t *chat = NULL, *want = json_loads(json, 0, NULL);
 	char why[WHY_MAX] = "";
 	struct gguf *g = NULL;
 
 	assert_int_equal(gg_write(&m, path), 0);
 	if (gguf_open(path, &g, why) != 0 || gguf_chat(g, &chat, why) != 0)
 		fail_msg("%s", why);
-	if (json ? !json_equal(chat, want) : chat != NULL)
+	if (!json_equal(chat, want))
 		fail_msg("it is %s", json_dumps(chat, 0));
 	json_decref(want);
 	json_decref(chat);
@@ -92,7 +92,7 @@ static void of_several_the_default_one(void **state)
 			gg_key_text(&m, "tokenizer.chat_template", "a");
 		expect(with_default ? "{\"template\": \"a\", \"bos_token\": \"\", "
 				      "\"eos_token\": \"\"}"
-				    : NULL);
+				    : "{\"bos_token\": \"\", \"eos_token\": \"\"}");
 	}
 }
 
@@ -101,24 +101,29 @@ static void why_there_is_none(void **state)
 	(void)state;
 	begin(ID_KEYS);
 	put_ids(0, 1);
-	expect(NULL);
+	expect("{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}");
 	begin(1);
 	gg_key_u32(&m, "tokenizer.chat_template", 7);
-	expect("{\"error\": \"tokenizer.chat_template is no text\"}");
+	expect("{\"bos_token\": \"\", \"eos_token\": \"\", "
+	       "\"error\": \"tokenizer.chat_template is no text\"}");
 	begin(1);
 	put_template(3, '\xff');
-	expect("{\"error\": \"tokenizer.chat_template is no UTF-8 text\"}");
+	expect("{\"bos_token\": \"\", \"eos_token\": \"\", "
+	       "\"error\": \"tokenizer.chat_template is no UTF-8 text\"}");
 	begin(1);
 	put_template(3, '\0');
-	expect("{\"error\": \"tokenizer.chat_template is no UTF-8 text\"}");
+	expect("{\"bos_token\": \"\", \"eos_token\": \"\", "
+	       "\"error\": \"tokenizer.chat_template is no UTF-8 text\"}");
 	begin(1 + ID_KEYS);
 	put_ids(0, 2);
 	put_template(3, 'a');
-	expect("{\"error\": \"tokenizer.ggml.eos_token_id is not the id of a text\"}");
+	expect("{\"template\": \"aaa\", \"bos_token\": \"<s>\", "
+	       "\"error\": \"tokenizer.ggml.eos_token_id is not the id of a text\"}");
 	begin(2);
 	gg_key_text(&m, "tokenizer.ggml.bos_token_id", "1");
 	put_template(3, 'a');
-	expect("{\"error\": \"tokenizer.ggml.bos_token_id is not the id of a text\"}");
+	expect("{\"template\": \"aaa\", \"eos_token\": \"\", "
+	       "\"error\": \"tokenizer.ggml.bos_token_id is not the id of a text\"}");
 }
 
 /* One byte too many is too long for chat, not for a mount. */

@@ -46,7 +46,7 @@ static const char *token_of(const json_t *config, const char *key)
 
 static int gather(const char *own_path, const char *config_path, json_t **out, char *why)
 {
-	json_t *config = NULL;
+	json_t *config = NULL, *template = NULL;
 	char *own = NULL;
 	size_t bytes = 0;
 	int err = absent_is_fine(text_load(own_path, CHAT_TEMPLATE_MAX, &own, &bytes, why));
@@ -56,16 +56,17 @@ static int gather(const char *own_path, const char *config_path, json_t **out, c
 	const char *text = own ? own : json_string_value(listed);
 	if (!own)
 		bytes = json_string_length(listed);
-	if (err == 0 && text) {
-		/* Who reads model.json takes no zero byte. */
-		if (!memchr(text, 0, bytes))
-			*out = json_pack("{s:s%, s:s, s:s}", "template", text, bytes, "bos_token",
-					 token_of(config, "bos_token"), "eos_token",
-					 token_of(config, "eos_token"));
-		if (!*out)
-			err = fail(why, EINVAL, "the chat template in %s is no UTF-8 text",
-				   own ? own_path : config_path);
-	}
+	/* Who reads model.json takes no zero byte. */
+	if (err == 0 && text && (memchr(text, 0, bytes) || !(template = json_stringn(text, bytes))))
+		err = fail(why, EINVAL, "the chat template in %s is no UTF-8 text",
+			   own ? own_path : config_path);
+	if (err == 0 && (text || config))
+		*out = json_pack("{s:O*, s:s, s:s}", "template", template, "bos_token",
+				 token_of(config, "bos_token"), "eos_token",
+				 token_of(config, "eos_token"));
+	if (err == 0 && (text || config) && !*out)
+		err = fail(why, ENOMEM, "out of memory for the chat template");
+	json_decref(template);
 	json_decref(config);
 	free(own);
 	return err;

@@ -8,8 +8,9 @@
 
 #include <jansson.h>
 
-/* *out: {"template": ..., "bos_token": ..., "eos_token": ...} for model.json; NULL if there is no
- * template. 0, or negative errno with the sentence in why. */
+/* *out: {"template": ..., "bos_token": ..., "eos_token": ...} for model.json, without "template" if there
+ * is none: the form of another family, which may be asked for, needs the tokens all the same. NULL if
+ * neither file is there. 0, or negative errno with the sentence in why. */
 int pack_chat_read(const char *dir, json_t **out, char *why);
 
 #endif
