@@ -187,6 +187,12 @@ const char *chat_name(const struct chat *c)
 
 /* ---- messages in one form ---- */
 
+bool is_true(const json_t *v)
+{
+	return json_is_true(v) || json_string_length(v) || json_array_size(v) ||
+	       json_object_size(v) || (json_is_number(v) && json_number_value(v) != 0);
+}
+
 bool has_role(const json_t *m, const char *role)
 {
 	const char *is = json_string_value(json_object_get(m, "role"));
@@ -201,10 +207,7 @@ bool role_at(const struct chat_in *in, size_t i, const char *role)
 
 struct str text_of(const json_t *m, const char *key)
 {
-	const json_t *v = json_object_get(m, key);
-
-	return json_is_string(v) ? (struct str){ json_string_value(v), json_string_length(v) }
-				 : (struct str){ "", 0 };
+	return str_of_json(json_object_get(m, key));
 }
 
 const json_t *calls_of(const json_t *m)
@@ -217,8 +220,7 @@ void put_arguments(struct chat_writer *w, const json_t *call)
 	const json_t *text = json_object_get(call, "arguments_text");
 
 	if (text)
-		put_from_outside(w,
-				 (struct str){ json_string_value(text), json_string_length(text) });
+		put_from_outside(w, str_of_json(text));
 	else
 		put_json(w, json_object_get(call, "arguments"));
 }

@@ -262,11 +262,7 @@ static void put_call_v3_2(struct chat_writer *w, const json_t *call)
 		put(w, "<" DSML "parameter name=\"");
 		put_from_outside(w, str_of(key));
 		put(w, json_is_string(value) ? "\" string=\"true\">" : "\" string=\"false\">");
-		if (json_is_string(value))
-			put_from_outside(w, (struct str){ json_string_value(value),
-							  json_string_length(value) });
-		else
-			put_json(w, value);
+		put_value(w, value);
 		put(w, "</" DSML "parameter>");
 	}
 	put(w, "\n</" DSML "invoke>");

@@ -36,13 +36,6 @@ static void put_bare_tool(struct chat_writer *w, const json_t *tool)
 	json_decref(bare);
 }
 
-static bool is_true(const json_t *v)
-{
-	return json_is_true(v) || (json_is_string(v) && json_string_length(v)) ||
-	       (json_is_number(v) && json_number_value(v) != 0) || json_object_size(v) ||
-	       json_array_size(v);
-}
-
 static void put_tools(const struct chat_in *in, struct chat_writer *w, const struct version *v)
 {
 	const json_t *tools = tools_of(in);
@@ -88,11 +81,7 @@ static void put_call(struct chat_writer *w, const json_t *call, const struct ver
 		put(w, "</arg_key>");
 		put(w, line);
 		put(w, "<arg_value>");
-		if (json_is_string(value))
-			put_from_outside(w, (struct str){ json_string_value(value),
-							  json_string_length(value) });
-		else
-			put_json(w, value);
+		put_value(w, value);
 		put(w, "</arg_value>");
 		put(w, line);
 	}

@@ -17,6 +17,8 @@ struct str {
 };
 
 struct str str_of(const char *s);
+/* A JSON string's; empty for anything else. */
+struct str str_of_json(const json_t *v);
 /* Python's strip(): white space at both ends; and of newlines at one end. */
 struct str str_strip(struct str s);
 struct str str_lstrip_newlines(struct str s);
@@ -42,6 +44,8 @@ void put(struct chat_writer *w, const char *s);
 void put_from_outside(struct chat_writer *w, struct str s);
 /* As Jinja's tojson in transformers: json.dumps(v, ensure_ascii=False). */
 void put_json(struct chat_writer *w, const json_t *v);
+/* The same, but a string as it is. */
+void put_value(struct chat_writer *w, const json_t *v);
 
 /* ---- what is rendered ---- */
 
@@ -66,6 +70,8 @@ static inline const json_t *message(const struct chat_in *in, size_t i)
 	return json_array_get(in->messages, i);
 }
 
+/* What Jinja takes for true. */
+bool is_true(const json_t *v);
 bool has_role(const json_t *m, const char *role);
 /* Message i has this role; false outside of the list. */
 bool role_at(const struct chat_in *in, size_t i, const char *role);

@@ -15,6 +15,12 @@ struct str str_of(const char *s)
 	return (struct str){ s, strlen(s) };
 }
 
+struct str str_of_json(const json_t *v)
+{
+	return json_is_string(v) ? (struct str){ json_string_value(v), json_string_length(v) }
+				 : str_of("");
+}
+
 /* str.isspace(): White_Space, and four separators of ASCII. */
 static bool is_space(uint32_t cp)
 {
@@ -170,13 +176,15 @@ static void quoted(struct chat_writer *w, const char *s, size_t n)
 	append(w, "\"", 1);
 	for (size_t i = 0; i < n; i++) {
 		const char *name = s[i] ? strchr(names, s[i]) : NULL;
-		if (name)
-			snprintf(escaped, sizeof(escaped), "\\%c", letters[name - names]);
-		else if ((unsigned char)s[i] < 0x20)
+		if (name) {
+			append(w, "\\", 1);
+			append(w, &letters[name - names], 1);
+		} else if ((unsigned char)s[i] < 0x20) {
 			snprintf(escaped, sizeof(escaped), "\\u%04x", (unsigned)s[i]);
-		else
-			snprintf(escaped, sizeof(escaped), "%c", s[i]);
-		append(w, escaped, strlen(escaped));
+			append(w, escaped, strlen(escaped));
+		} else {
+			append(w, &s[i], 1);
+		}
 	}
 	append(w, "\"", 1);
 }
@@ -267,4 +275,12 @@ void put_json(struct chat_writer *w, const json_t *v)
 
 	value_of(w, v);
 	mark(w, w->t.bytes - from);
+}
+
+void put_value(struct chat_writer *w, const json_t *v)
+{
+	if (json_is_string(v))
+		put_from_outside(w, str_of_json(v));
+	else
+		put_json(w, v);
 }

@@ -10,23 +10,11 @@
 /* Deepest nesting of schemas; the JSON reader's limit is higher than what a stack should hold. */
 #define DEPTH_MAX 64
 
-/* What Jinja takes for true. */
-static bool is_true(const json_t *v)
-{
-	return json_is_true(v) || json_string_length(v) || json_array_size(v) ||
-	       json_object_size(v) || (json_is_number(v) && json_number_value(v) != 0);
-}
-
 static bool type_is(const json_t *schema, const char *type)
 {
 	const char *is = json_string_value(json_object_get(schema, "type"));
 
 	return is && strcmp(is, type) == 0;
-}
-
-static void put_string(struct chat_writer *w, const json_t *v)
-{
-	put_from_outside(w, (struct str){ json_string_value(v), json_string_length(v) });
 }
 
 static void put_nullable(struct chat_writer *w, const json_t *schema)
@@ -55,7 +43,7 @@ static int put_joined(struct chat_writer *w, const json_t *list, const char *bet
 			return fail(why, EINVAL,
 				    "a tool has a list of types or values that are no strings");
 		put(w, i ? between : "");
-		put_string(w, json_array_get(list, i));
+		put_from_outside(w, str_of_json(json_array_get(list, i)));
 	}
 	return 0;
 }
@@ -113,7 +101,7 @@ static int put_one_of(struct chat_writer *w, const json_t *list, int depth, char
 		rc = put_type(w, variant, depth + 1, why);
 		if (is_true(text)) {
 			put(w, "// ");
-			put_string(w, text);
+			put_from_outside(w, str_of_json(text));
 		}
 		if (value) {
 			put(w, "                    // default: ");
@@ -195,7 +183,7 @@ static int put_default(struct chat_writer *w, const json_t *schema, char *why)
 	put(w, one_of && !is_true(json_object_get(schema, "enum")) ? "// default: "
 								   : ", // default: ");
 	if (as_text)
-		put_string(w, value);
+		put_from_outside(w, str_of_json(value));
 	else
 		put_json(w, value);
 	return 0;
@@ -211,7 +199,7 @@ static int put_parameters(struct chat_writer *w, const json_t *parameters, char 
 		const json_t *text = json_object_get(schema, "description");
 		if (is_true(text)) {
 			put(w, "// ");
-			put_string(w, text);
+			put_from_outside(w, str_of_json(text));
 			put(w, "\n");
 		}
 		put_from_outside(w, str_of(name));
@@ -240,9 +228,9 @@ int put_typescript(struct chat_writer *w, const json_t *tools, char *why)
 			return fail(why, EINVAL,
 				    "tool number %zu has no function with name and description", i);
 		put(w, "// ");
-		put_string(w, text);
+		put_from_outside(w, str_of_json(text));
 		put(w, "\ntype ");
-		put_string(w, name);
+		put_from_outside(w, str_of_json(name));
 		put(w, " = ");
 		if (is_true(parameters) && is_true(json_object_get(parameters, "properties"))) {
 			put(w, "(_: {\n");
