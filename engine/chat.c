@@ -9,10 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/bytes.h"
 #include "engine/chat_parts.h"
 #include "engine/jsonread.h"
-#include "engine/mount.h"
+#include "engine/modelfile.h"
 
 /* The first whose mark a template has is the one it looks like. */
 static const struct chat_format formats[] = {
@@ -361,18 +360,16 @@ int chat_encode(const struct tokenizer *t, const struct chat_text *text, int32_t
 
 int chat_load(const char *mount, const char *format, struct chat **out, char *why)
 {
-	char path[4096];
-	json_error_t error;
 	const char *template, *bos, *eos, *unusable;
+	char path[MODEL_PATH_MAX];
+	json_t *root;
+	int rc = modelfile_json(mount, path, &root, why);
 
 	*out = NULL;
-	if (snprintf(path, sizeof(path), "%s/model.json", mount) >= (int)sizeof(path))
-		return fail(why, ENAMETOOLONG, "the name of the mount is too long");
-	json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-	if (!root)
-		return fail(why, EINVAL, "%s cannot be read: %s", path, error.text);
+	if (rc != 0)
+		return rc;
 	struct json_in in = { json_object_get(root, "chat"), path };
-	int rc = in_text(&in, "template", "", &template, why);
+	rc = in_text(&in, "template", "", &template, why);
 	if (rc == 0)
 		rc = in_text(&in, "bos_token", "", &bos, why);
 	if (rc == 0)

@@ -44,13 +44,13 @@ static int encode(const struct tokenizer *t, const char *text, size_t bytes, uns
 	return 0;
 }
 
-static int print_chat(const struct tokenizer *t, const struct chat_text *text, bool as_text,
-		      char *why)
+/* t: NULL for the text itself. */
+static int print_chat(const struct tokenizer *t, const struct chat_text *text, char *why)
 {
 	int32_t *ids;
 	size_t n;
 
-	if (as_text) {
+	if (!t) {
 		fwrite(text->text, 1, text->bytes, stdout);
 		return 0;
 	}
@@ -63,7 +63,7 @@ static int print_chat(const struct tokenizer *t, const struct chat_text *text, b
 }
 
 static int render(const struct tokenizer *t, const char *mount, const char *format,
-		  const char *json, size_t bytes, bool as_text, char *why)
+		  const char *json, size_t bytes, char *why)
 {
 	json_error_t error;
 	json_t *request = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &error);
@@ -81,7 +81,7 @@ static int render(const struct tokenizer *t, const char *mount, const char *form
 	if (!r)
 		r = chat_render(chat, messages, &options, &text, why);
 	if (!r) {
-		r = print_chat(t, &text, as_text, why);
+		r = print_chat(t, &text, why);
 		chat_text_free(&text);
 	}
 	chat_free(chat);
@@ -141,11 +141,11 @@ int cmd_tokenize(int argc, char **argv)
 	if (optind != argc - 1 || modes > 1 || (format && !chat))
 		return say_usage("tokenize takes one MOUNT, one of --plain, --decode, --chat and "
 				 "--chat-text, and --chat-format with the last two");
-	int r = client_tokenizer(argv[optind], &t, why);
+	int r = mode == 't' ? 0 : client_tokenizer(argv[optind], &t, why);
 	if (!r)
 		r = read_text("-", &text, &bytes, why);
 	if (!r && chat)
-		r = render(t, argv[optind], format, text, bytes, mode == 't', why);
+		r = render(t, argv[optind], format, text, bytes, why);
 	else if (!r)
 		r = mode == 'd' ? decode(t, text, bytes, why)
 				: encode(t, text, bytes, mode == 'P' ? TOKENIZER_PLAIN : 0, why);

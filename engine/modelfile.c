@@ -6,7 +6,6 @@
 #include "engine/modelfile.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -346,26 +345,33 @@ static int read_root(const struct json_in *in, struct modelfile *m, char *why)
 	return r ? r : read_experts(in, m, why);
 }
 
-int modelfile_parse(const char *text, size_t bytes, const char *dir, const char *where,
-		    struct modelfile **out, char *why)
+static int parse_object(const char *text, size_t bytes, const char *where, json_t **out, char *why)
 {
 	json_error_t err;
 	json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &err);
-	struct json_in in = { root, where };
-	int r = 0;
 
 	*out = NULL;
 	if (!root)
 		return fail(why, EINVAL, "%s is not JSON: line %d: %s", where, err.line, err.text);
+	if (!json_is_object(root)) {
+		json_decref(root);
+		return fail(why, EINVAL, "%s is not a JSON object", where);
+	}
+	*out = root;
+	return 0;
+}
+
+/* Lets go of root. */
+static int read_model(json_t *root, const char *dir, const char *where, struct modelfile **out,
+		      char *why)
+{
 	struct modelfile *m = calloc(1, sizeof(*m));
+	struct json_in in = { root, where };
+	int r;
+
 	if (m)
 		m->dir = strdup(dir);
-	if (!m || !m->dir)
-		r = fail(why, ENOMEM, "%s: no memory", where);
-	else if (!json_is_object(root))
-		r = fail(why, EINVAL, "%s is not a JSON object", where);
-	else
-		r = read_root(&in, m, why);
+	r = m && m->dir ? read_root(&in, m, why) : fail(why, ENOMEM, "%s: no memory", where);
 	json_decref(root);
 	if (r)
 		modelfile_free(m);
@@ -374,22 +380,42 @@ int modelfile_parse(const char *text, size_t bytes, const char *dir, const char 
 	return r;
 }
 
-int modelfile_load(const char *dir, struct modelfile **out, char *why)
+int modelfile_parse(const char *text, size_t bytes, const char *dir, const char *where,
+		    struct modelfile **out, char *why)
 {
-	char path[4096], *text;
+	json_t *root;
+	int r = parse_object(text, bytes, where, &root, why);
+
+	*out = NULL;
+	return r ? r : read_model(root, dir, where, out, why);
+}
+
+int modelfile_json(const char *dir, char path[MODEL_PATH_MAX], json_t **out, char *why)
+{
+	char *text;
 	size_t bytes;
 
 	*out = NULL;
-	if (snprintf(path, sizeof(path), "%s/model.json", dir) >= (int)sizeof(path))
+	if (snprintf(path, MODEL_PATH_MAX, "%s/model.json", dir) >= MODEL_PATH_MAX)
 		return fail(why, ENAMETOOLONG, "the name of the mount is too long");
 	int r = read_whole(path, MODEL_TEXT_MAX, &text, &bytes);
 	if (r == -ENOENT || r == -ENOTDIR)
 		return fail(why, ENOENT, "%s holds no model.json: is expertfs mounted there?", dir);
 	if (r)
 		return mount_fail(why, -r, dir, "the model description", path);
-	r = modelfile_parse(text, bytes, dir, path, out, why);
+	r = parse_object(text, bytes, path, out, why);
 	free(text);
 	return r;
+}
+
+int modelfile_load(const char *dir, struct modelfile **out, char *why)
+{
+	char path[MODEL_PATH_MAX];
+	json_t *root;
+	int r = modelfile_json(dir, path, &root, why);
+
+	*out = NULL;
+	return r ? r : read_model(root, dir, path, out, why);
 }
 
 void modelfile_free(struct modelfile *m)

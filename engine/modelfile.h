@@ -45,6 +45,7 @@
 #ifndef ENGINE_MODELFILE_H
 #define ENGINE_MODELFILE_H
 
+#include <jansson.h>
 #include <stdint.h>
 
 #include "engine/config.h"
@@ -54,8 +55,9 @@
 #define MODEL_VERSION 2
 #define SKEW_BLOCK    4096
 
-/* Bytes of a model.json at most. */
+/* Bytes of a model.json, and of its name, at most. */
 #define MODEL_TEXT_MAX ((size_t)256 << 20)
+#define MODEL_PATH_MAX 4096
 
 /* A matrix or vector within a file. A vector has rows = 1. */
 struct tensor {
@@ -102,7 +104,9 @@ struct modelfile {
 
 /* Reads and checks DIR/model.json; opens no other file. 0 or negative errno with the sentence. */
 int modelfile_load(const char *dir, struct modelfile **out, char *why);
-/* The same from text in memory; `where` begins the sentences. */
+/* DIR/model.json as JSON, an object, of which nothing is checked yet; path: its name, for sentences. */
+int modelfile_json(const char *dir, char path[MODEL_PATH_MAX], json_t **out, char *why);
+/* What modelfile_load() does, from text in memory; `where` begins the sentences. */
 int modelfile_parse(const char *text, size_t bytes, const char *dir, const char *where,
 		    struct modelfile **out, char *why);
 void modelfile_free(struct modelfile *m); /* NULL is fine */

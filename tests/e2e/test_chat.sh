@@ -78,6 +78,12 @@ coli-engine tokenize "$WORK/store" --decode <<<"$ids" | cmp - "$WORK/text"
 user=$(printf '<|user|>' | coli-engine tokenize "$WORK/store")
 [ "$(tr ' ' '\n' <<<"$ids" | grep -cx "$user")" = 1 ] || die "the user wrote a control token: $ids"
 
+section 'the text needs no tokenizer'
+mv "$WORK/store/tokenizer.json" "$WORK/"
+"$ask" "$hello" "$WORK/store" --chat-text | cmp - "$WORK/text"
+expect_fail 1 'tokenizer.json' "$ask" "$hello" "$WORK/store" --chat
+mv "$WORK/tokenizer.json" "$WORK/store/"
+
 section 'what is refused'
 expect_fail 1 'line [12], is no JSON' "$ask" '[{' "$WORK/store" --chat
 expect_fail 1 'there is no list of messages' "$ask" '{}' "$WORK/store" --chat

@@ -325,6 +325,9 @@ static void what_the_model_says(void **state)
 	char why[WHY_MAX] = "";
 
 	(void)state;
+	load_fails(NULL, NULL, -ENOENT, "holds no model.json: is expertfs mounted there?");
+	load_fails("[", NULL, -EINVAL, "model.json is not JSON: line 1");
+	load_fails("[]", NULL, -EINVAL, "model.json is not a JSON object");
 	load_fails("{}", NULL, -ENOENT, "model.json: the model has no chat template");
 	load_fails("{\"chat\": {\"template\": 7}}", NULL, -EINVAL, "template");
 	load_fails(tokens, NULL, -EINVAL, "chat template cannot be used: it is long; give");
