@@ -14,9 +14,6 @@
 #include "expertfs/gguf_model.h"
 #include "tools/coli-pack/reader.h"
 
-#define ALIGN_UP(n, a) (((n) + (a)-1) / (a) * (a))
-#define ALIGN          64 /* what model.json promises of the formats that need it */
-
 struct gguf_source {
 	struct gguf *file;
 	struct gguf_experts experts;
@@ -165,7 +162,6 @@ static int add_dense(struct plan *p, size_t i, char *why)
 {
 	const struct gguf_source *g = p->ck->gguf;
 	const struct gguf_tensor *t = &g->file->tensor[i];
-	struct plan_dense *d = &p->dense[p->dense_count];
 	uint64_t rows = t->dim[1] * t->dim[2] * t->dim[3];
 	char name[GGUF_HF_NAME];
 	struct wfmt fmt;
@@ -175,22 +171,13 @@ static int add_dense(struct plan *p, size_t i, char *why)
 		return err;
 	if (t->dim[0] > CHUNK_COLS || rows > INT32_MAX)
 		return fail(why, EINVAL, "%s: %s is too large to be packed", p->ck->dir, t->name);
-	*d = (struct plan_dense){ .name = strdup(gguf_hf_name(g->file, t->name, name)),
-				  .dims = t->dims == 1 ? 1 : 2,
-				  .fmt = fmt,
-				  .offset = ALIGN_UP(p->dense_bytes, ALIGN),
-				  .bytes = wfmt_bytes(fmt, (int64_t)rows, (int)t->dim[0]),
-				  .src = { .tensor = &g->tensor[i],
-					   .offset = t->offset,
-					   .rows = (int64_t)rows,
-					   .cols = (int)t->dim[0],
-					   .raw_row = t->bytes / rows } };
-	if (!d->name)
-		return fail(why, ENOMEM, "out of memory for the plan");
-	p->dense_count++;
-	p->dense_bytes = d->offset + d->bytes;
-	p->source_bytes += t->bytes;
-	return 0;
+	const struct source src = { .tensor = &g->tensor[i],
+				    .offset = t->offset,
+				    .rows = (int64_t)rows,
+				    .cols = (int)t->dim[0],
+				    .raw_row = t->bytes / rows };
+	return plan_add_as(p, gguf_hf_name(g->file, t->name, name), t->dims == 1 ? 1 : 2, &src, fmt,
+			   why);
 }
 
 static int make_layout(const struct plan *p, const struct gguf_layer *from, struct plan_layout *l,
@@ -199,36 +186,22 @@ static int make_layout(const struct plan *p, const struct gguf_layer *from, stru
 	*l = (struct plan_layout){ 0 };
 	for (int m = 0; m < MATRICES; m++) {
 		const struct gguf_slices *s = &from->matrix[m];
-		struct plan_matrix *to = &l->matrix[m];
-		int err = format_of(p, s->type, "an expert", &to->fmt, why);
+		struct wfmt fmt;
+		int err = format_of(p, s->type, "an expert", &fmt, why);
 		if (err)
 			return err;
 		if (s->cols > CHUNK_COLS || s->rows > INT32_MAX)
 			return fail(why, EINVAL, "%s: its experts are too large to be packed",
 				    p->ck->dir);
-		to->rows = (int)s->rows;
-		to->cols = (int)s->cols;
-		to->offset = l->bytes;
-		to->bytes = wfmt_bytes(to->fmt, to->rows, to->cols);
-		l->bytes = ALIGN_UP(to->offset + to->bytes, ALIGN);
+		plan_put_matrix(l, m, fmt, (int)s->rows, (int)s->cols);
 	}
 	return 0;
-}
-
-static bool same_layout(const struct plan_layout *a, const struct plan_layout *b)
-{
-	for (int m = 0; m < MATRICES; m++)
-		if (a->matrix[m].fmt.type != b->matrix[m].fmt.type ||
-		    a->matrix[m].rows != b->matrix[m].rows ||
-		    a->matrix[m].cols != b->matrix[m].cols)
-			return false;
-	return true;
 }
 
 static int add_layer(struct plan *p, const struct gguf_layer *from, char *why)
 {
 	struct plan_layout l;
-	int i = 0, err = make_layout(p, from, &l, why);
+	int err = make_layout(p, from, &l, why);
 
 	if (err)
 		return err;
@@ -236,16 +209,7 @@ static int add_layer(struct plan *p, const struct gguf_layer *from, char *why)
 		return fail(why, EINVAL,
 			    "%s: layer %u has %" PRIu32 " experts, the configuration says %d",
 			    p->ck->dir, from->layer, from->experts, p->ck->config.model.experts);
-	while (i < p->layouts && !same_layout(&p->layout[i], &l))
-		i++;
-	if (i == PLAN_LAYOUTS)
-		return fail(why, EINVAL,
-			    "%s: more than %d mixtures of types in experts are not supported",
-			    p->ck->dir, PLAN_LAYOUTS);
-	if (i == p->layouts)
-		p->layout[p->layouts++] = l;
-	p->layer[p->layers++] = (struct plan_layer){ .layer = from->layer, .layout = (uint8_t)i };
-	return 0;
+	return plan_add_layer(p, from->layer, EXPERTS_SINGLE, &l, why);
 }
 
 int gguf_plan(struct plan *p, char *why)
@@ -253,9 +217,8 @@ int gguf_plan(struct plan *p, char *why)
 	const struct gguf_source *g = p->ck->gguf;
 	int err = 0;
 
-	p->dense = calloc(g->file->tensors + 1, sizeof(*p->dense));
 	p->layer = calloc(g->experts.layers, sizeof(*p->layer));
-	if (!p->dense || !p->layer)
+	if (!p->layer)
 		return fail(why, ENOMEM, "out of memory for the plan");
 	for (size_t i = 0; i < g->file->tensors && !err; i++)
 		if (!gguf_is_stack(&g->file->tensor[i]))

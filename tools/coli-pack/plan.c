@@ -14,6 +14,9 @@
 #include "tools/coli-pack/tensors.h"
 #include "tools/coli-pack/usage.h"
 
+#define ALIGN_UP(n, a) (((n) + (a)-1) / (a) * (a))
+#define ALIGN          64 /* what model.json promises of the formats that need it */
+
 const char *const plan_matrix_name[MATRICES] = { "gate", "up", "down" };
 
 static struct wfmt format_of(int bits, int group)
@@ -47,14 +50,12 @@ static void count_codes(struct plan *p, const struct source *s, struct wfmt to)
 	}
 }
 
-int plan_add_source(struct plan *p, const char *name, int dims, const struct source *src,
-		    bool plain, char *why)
+int plan_add_as(struct plan *p, const char *name, int dims, const struct source *src,
+		struct wfmt fmt, char *why)
 {
-	int cols = src->cols;
-
-	if (cols > CHUNK_COLS)
+	if (src->cols > CHUNK_COLS)
 		return fail(why, EINVAL, "%s has %d columns, more than the %d that can be packed",
-			    name, cols, CHUNK_COLS);
+			    name, src->cols, CHUNK_COLS);
 	if (p->dense_count == p->dense_room) {
 		size_t room = p->dense_room ? 2 * p->dense_room : 256;
 		struct plan_dense *more = reallocarray(p->dense, room, sizeof(*more));
@@ -64,17 +65,27 @@ int plan_add_source(struct plan *p, const char *name, int dims, const struct sou
 		p->dense_room = room;
 	}
 	struct plan_dense *d = &p->dense[p->dense_count];
-	*d = (struct plan_dense){ .dims = dims, .offset = p->dense_bytes, .src = *src };
-	d->fmt = format_of(plain ? 32 : p->options.dense_bits, p->options.group);
-	d->bytes = wfmt_bytes(d->fmt, src->rows, cols);
-	d->name = strdup(name);
+	*d = (struct plan_dense){ .name = strdup(name),
+				  .dims = dims,
+				  .fmt = fmt,
+				  .offset = ALIGN_UP(p->dense_bytes, ALIGN),
+				  .bytes = wfmt_bytes(fmt, src->rows, src->cols),
+				  .src = *src };
 	if (!d->name)
 		return fail(why, ENOMEM, "out of memory for the plan");
 	p->dense_count++;
-	p->dense_bytes += d->bytes;
-	p->source_bytes += source_size(&d->src);
-	count_codes(p, &d->src, d->fmt);
+	p->dense_bytes = d->offset + d->bytes;
+	p->source_bytes += source_size(src);
+	count_codes(p, src, fmt);
 	return 0;
+}
+
+int plan_add_source(struct plan *p, const char *name, int dims, const struct source *src,
+		    bool plain, char *why)
+{
+	int bits = plain ? 32 : p->options.dense_bits;
+
+	return plan_add_as(p, name, dims, src, format_of(bits, p->options.group), why);
 }
 
 int plan_add(struct plan *p, const char *name, int dims, int64_t rows, int cols, bool plain,
@@ -86,46 +97,84 @@ int plan_add(struct plan *p, const char *name, int dims, int64_t rows, int cols,
 	return err ? err : plan_add_source(p, name, dims, &src, plain, why);
 }
 
+void plan_put_matrix(struct plan_layout *l, int matrix, struct wfmt fmt, int rows, int cols)
+{
+	struct plan_matrix *m = &l->matrix[matrix];
+
+	*m = (struct plan_matrix){ .fmt = fmt,
+				   .rows = rows,
+				   .cols = cols,
+				   .offset = l->bytes,
+				   .bytes = wfmt_bytes(fmt, rows, cols) };
+	l->bytes = ALIGN_UP(m->offset + m->bytes, ALIGN);
+}
+
+static bool same_layout(const struct plan_layout *a, const struct plan_layout *b)
+{
+	for (int m = 0; m < MATRICES; m++)
+		if (a->matrix[m].fmt.type != b->matrix[m].fmt.type ||
+		    a->matrix[m].fmt.group != b->matrix[m].fmt.group ||
+		    a->matrix[m].rows != b->matrix[m].rows ||
+		    a->matrix[m].cols != b->matrix[m].cols)
+			return false;
+	return true;
+}
+
+int plan_add_layer(struct plan *p, uint16_t layer, enum expert_form form,
+		   const struct plan_layout *l, char *why)
+{
+	int i = 0;
+
+	while (i < p->layouts && !same_layout(&p->layout[i], l))
+		i++;
+	if (i == PLAN_LAYOUTS)
+		return fail(why, EINVAL,
+			    "%s: more than %d mixtures of types in experts are not supported",
+			    p->ck->dir, PLAN_LAYOUTS);
+	if (i == p->layouts)
+		p->layout[p->layouts++] = *l;
+	p->layer[p->layers++] =
+		(struct plan_layer){ .layer = layer, .layout = (uint8_t)i, .form = form };
+	return 0;
+}
+
 static struct plan_layout make_layout(const struct model_config *c, struct wfmt fmt)
 {
 	struct plan_layout l = { 0 };
 
-	for (int m = 0; m < MATRICES; m++) {
-		int rows = m == DOWN ? c->hidden : c->expert_width;
-		int cols = m == DOWN ? c->expert_width : c->hidden;
-		l.matrix[m] = (struct plan_matrix){ .fmt = fmt,
-						    .rows = rows,
-						    .cols = cols,
-						    .offset = l.bytes,
-						    .bytes = wfmt_bytes(fmt, rows, cols) };
-		l.bytes += l.matrix[m].bytes;
-	}
+	plan_put_matrix(&l, GATE, fmt, c->expert_width, c->hidden);
+	plan_put_matrix(&l, UP, fmt, c->expert_width, c->hidden);
+	plan_put_matrix(&l, DOWN, fmt, c->hidden, c->expert_width);
 	return l;
+}
+
+static struct wfmt expert_format(const struct plan *p, int layer)
+{
+	int bits = p->options.bits;
+
+	/* Draft tokens are cheap to lose and dear to get wrong: the MTP layer keeps 8 bits. */
+	if (layer >= p->ck->config.model.layers && bits < 8)
+		bits = 8;
+	return format_of(bits, p->options.group);
 }
 
 static int plan_layers(struct plan *p, char *why)
 {
 	const struct pack_config *c = &p->ck->config;
-	int bits = p->options.bits, total = c->model.layers + c->mtp_layers;
+	int total = c->model.layers + c->mtp_layers, err = 0;
 
-	p->layout[p->layouts++] = make_layout(&c->model, format_of(bits, p->options.group));
-	/* Draft tokens are cheap to lose and dear to get wrong: the MTP layer keeps 8 bits. */
-	if (bits < 8 && c->mtp_layers)
-		p->layout[p->layouts++] = make_layout(&c->model, format_of(8, p->options.group));
 	p->layer = calloc((size_t)total, sizeof(*p->layer));
 	if (!p->layer)
 		return fail(why, ENOMEM, "out of memory for the plan");
-	for (int i = 0; i < total; i++) {
+	for (int i = 0; i < total && !err; i++) {
 		if (!pack_is_sparse(c, i))
 			continue;
-		p->layer[p->layers++] = (struct plan_layer){
-			.layer = (uint16_t)i,
-			.layout = (uint8_t)(i >= c->model.layers ? p->layouts - 1 : 0),
-			.form = tensors_expert_form(p->ck, i),
-		};
+		enum expert_form form = tensors_expert_form(p->ck, i);
+		struct plan_layout l = make_layout(&c->model, expert_format(p, i));
+		err = plan_add_layer(p, (uint16_t)i, form, &l, why);
 	}
 	p->experts = (uint32_t)p->layers * (uint32_t)c->model.experts;
-	return 0;
+	return err;
 }
 
 static int check_experts(struct plan *p, char *why)

@@ -106,12 +106,21 @@ unsigned plan_number_of(const struct plan *p, uint32_t expert);
 int plan_expert_source(const struct plan *p, uint32_t expert, int matrix, struct source *s,
 		       char *why);
 
-/* For dense_tensors.c: appends a tensor to the dense table. A vector has dims 1 and rows 1. plain:
- * float32 whatever the options say. plan_add_source(): from somewhere else than the tensor of that
- * name. */
+/* Appends a tensor to the dense table. A vector has dims 1 and rows 1. */
+int plan_add_as(struct plan *p, const char *name, int dims, const struct source *src,
+		struct wfmt fmt, char *why);
+/* The same in the format that the options ask for; plain: float32 whatever they say. plan_add():
+ * from the tensor of that name. */
 int plan_add(struct plan *p, const char *name, int dims, int64_t rows, int cols, bool plain,
 	     char *why);
 int plan_add_source(struct plan *p, const char *name, int dims, const struct source *src,
 		    bool plain, char *why);
+
+/* Puts a matrix of an expert behind those that are in the layout. */
+void plan_put_matrix(struct plan_layout *l, int matrix, struct wfmt fmt, int rows, int cols);
+/* Appends a layer with experts of this layout, which becomes an entry of layout[] unless there is
+ * one of the kind. The caller has made room in layer[]. */
+int plan_add_layer(struct plan *p, uint16_t layer, enum expert_form form,
+		   const struct plan_layout *l, char *why);
 
 #endif
