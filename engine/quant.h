@@ -10,7 +10,7 @@
  *	      one fp16 scale a group:         w = scale * code,        code in -127..127
  *	q4    4-bit codes, the same groups:   w = scale * (code - 8),  code in 0..15
  *
- * and, read from GGUF files only, f16 and the block formats of ggml.h.
+ * and, from GGUF files, f16 and the block formats of ggml.h; coli-pack makes MXFP4 of gpt-oss's, too.
  *
  * A matrix [rows, cols] (rows = output, as Hugging Face has it) of f32 or bf16 is its rows one after
  * the other, then zeros up to a multiple of 64 bytes. One of q8 or q4 is
@@ -42,7 +42,7 @@
 #define WBLOCK 16 /* rows of a block of q8 or q4 */
 
 /* From W_F16 on: the formats of GGUF files (ggml.h), whose rows are whole blocks one after the other;
- * they are read, never written here. */
+ * nothing is quantised to them here. */
 enum wtype {
 	W_F32,
 	W_BF16,

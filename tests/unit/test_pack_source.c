@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Matrices that a checkpoint has interleaved, transposed or in MXFP4: each number is where the
- * format says, in whatever pieces the rows are read, and what does not fit is refused.
+ * format says, in whatever pieces the rows are read, and what does not fit is refused. MXFP4 that is
+ * kept has the same numbers.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -138,6 +139,84 @@ static void each_number_of_an_expert(void **state)
 	check_experts("gpt_oss_mxfp4", EXPERTS_MXFP4, "_blocks", mxfp4);
 }
 
+#define KEPT_GROUPS 253 /* of the longest row: as many as there are scales */
+
+/* Row `row` of what was read from row `first` on, kept as W_MXFP4, has the numbers of source_row(). */
+static void check_kept(const struct source *s, int64_t first, int64_t row, const void *buf,
+		       const float *scales)
+{
+	const struct wfmt fmt = { W_MXFP4, 0 };
+	size_t bytes = wfmt_row_bytes(fmt, s->cols);
+	static float want[KEPT_GROUPS * 32], got[KEPT_GROUPS * 32];
+	static uint8_t kept[KEPT_GROUPS * 17];
+	struct wmat m;
+
+	source_row(s, first, row, buf, scales, want);
+	assert_int_equal(source_blocks(s, first, row, buf, scales, kept), 0);
+	assert_int_equal(wmat_bind(&m, fmt, 1, s->cols, kept, bytes), 0);
+	dequant_row(&m, 0, got);
+	for (int c = 0; c < s->cols; c++)
+		assert_true(got[c] == want[c]);
+}
+
+static void kept_experts(void **state)
+{
+	struct checkpoint *ck = open_family("gpt_oss_mxfp4");
+	struct source s;
+
+	(void)state;
+	for (int m = 0; m < MATRICES; m++) {
+		assert_int_equal(tensors_expert_source(ck, 2, EXPERTS_MXFP4, 5, m, &s, why), 0);
+		void *buf = malloc((size_t)s.rows * source_row_bytes(&s));
+		float *scales = malloc(source_scales(&s, 3, s.rows - 3) * sizeof(*scales));
+		assert_true(buf && scales);
+		assert_int_equal(source_read(&s, 3, s.rows - 3, buf, scales, why), 0);
+		for (int64_t r = 3; r < s.rows; r++)
+			check_kept(&s, 3, r, buf, scales);
+		free(scales);
+		free(buf);
+	}
+	ckpt_close(ck);
+}
+
+/* Every code at every place, under every scale with which all are finite. */
+static void kept_numbers(void **state)
+{
+	const struct source s = { .form = SOURCE_MXFP4,
+				  .rows = 16,
+				  .cols = KEPT_GROUPS * 32,
+				  .block_rows = 1,
+				  .block_cols = 32 };
+	static uint8_t buf[16][KEPT_GROUPS * 16];
+	static float scales[16 * KEPT_GROUPS];
+
+	(void)state;
+	for (int r = 0; r < 16; r++) {
+		for (int i = 0; i < KEPT_GROUPS * 32; i++)
+			buf[r][i / 2] |= (uint8_t)((r + i + i / 32) % 16 << i % 2 * 4);
+		for (int g = 0; g < KEPT_GROUPS; g++)
+			scales[r * KEPT_GROUPS + g] = ldexpf(1, (g + 17 * r) % KEPT_GROUPS - 127);
+	}
+	for (int r = 0; r < 16; r++)
+		check_kept(&s, 0, r, buf, scales);
+}
+
+/* 6 * 2^126 is no float32; 255 stands for no number. */
+static void kept_too_large(void **state)
+{
+	const struct source s = {
+		.form = SOURCE_MXFP4, .rows = 1, .cols = 64, .block_rows = 1, .block_cols = 32
+	};
+	const float bad[] = { 0x1p126f, 0x1p127f, NAN };
+	uint8_t buf[32] = { 0 }, kept[34];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		const float scales[2] = { 1, bad[i] };
+		assert_int_equal(source_blocks(&s, 0, 0, buf, scales, kept), -EDOM);
+	}
+}
+
 static void each_bias(void **state)
 {
 	struct checkpoint *ck = open_family("gpt_oss");
@@ -193,6 +272,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_number_of_an_expert),
+		cmocka_unit_test(kept_experts),
+		cmocka_unit_test(kept_numbers),
+		cmocka_unit_test(kept_too_large),
 		cmocka_unit_test(each_bias),
 		cmocka_unit_test(what_does_not_fit),
 	};

@@ -18,8 +18,8 @@ static void usage(FILE *f)
 	      "Colibri's containers, or from a GGUF file (of a split model the first one), whose\n"
 	      "tensors are copied as they are.\n"
 	      "\n"
-	      "  --bits 4|8|16|32         of the experts' weights (4); the MTP layer has at least "
-	      "8\n"
+	      "  --bits 4|8|16|32         of the experts' weights (4; MXFP4 is kept as it is);\n"
+	      "                           the MTP layer has at least 8\n"
 	      "  --dense-bits 8|16|32     of all other matrices (8)\n"
 	      "  --group-size 32|64|128   weights that share a scale, with 4 and 8 bits (64)\n"
 	      "  --drive DIR              put experts there; several: spread over them\n"
@@ -159,6 +159,7 @@ static int take_option(struct arguments *a, int option)
 	a->formats = a->formats || option == BITS || option == DENSE_BITS || option == GROUP_SIZE;
 	switch (option) {
 	case BITS:
+		a->pack.keep = false;
 		return choose("bits", optarg, (const int[]){ 4, 8, 16, 32, 0 }, &a->pack.bits);
 	case DENSE_BITS:
 		return choose("dense-bits", optarg, (const int[]){ 8, 16, 32, 0 },
@@ -224,7 +225,7 @@ int arguments_parse(int argc, char **argv, struct arguments *a)
 {
 	int option, rc;
 
-	*a = (struct arguments){ .pack = { .bits = 4, .dense_bits = 8, .group = 64 },
+	*a = (struct arguments){ .pack = { .bits = 4, .keep = true, .dense_bits = 8, .group = 64 },
 				 .spread = { .replicas = 1 } };
 	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		rc = take_option(a, option);

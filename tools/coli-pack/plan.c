@@ -148,10 +148,12 @@ static struct plan_layout make_layout(const struct model_config *c, struct wfmt 
 	return l;
 }
 
-static struct wfmt expert_format(const struct plan *p, int layer)
+static struct wfmt expert_format(const struct plan *p, int layer, enum expert_form form)
 {
 	int bits = p->options.bits;
 
+	if (form == EXPERTS_MXFP4 && p->options.keep)
+		return (struct wfmt){ W_MXFP4, 0 };
 	/* Draft tokens are cheap to lose and dear to get wrong: the MTP layer keeps 8 bits. */
 	if (layer >= p->ck->config.model.layers && bits < 8)
 		bits = 8;
@@ -170,7 +172,7 @@ static int plan_layers(struct plan *p, char *why)
 		if (!pack_is_sparse(c, i))
 			continue;
 		enum expert_form form = tensors_expert_form(p->ck, i);
-		struct plan_layout l = make_layout(&c->model, expert_format(p, i));
+		struct plan_layout l = make_layout(&c->model, expert_format(p, i, form));
 		err = plan_add_layer(p, (uint16_t)i, form, &l, why);
 	}
 	p->experts = (uint32_t)p->layers * (uint32_t)c->model.experts;

@@ -13,6 +13,7 @@
 
 struct pack_options {
 	int bits;       /* of experts: 4, 8, 16, 32 */
+	bool keep;      /* experts in MXFP4 stay as they are, whatever bits says */
 	int dense_bits; /* 8, 16, 32 */
 	int group;      /* 32, 64, 128 */
 };

@@ -16,8 +16,9 @@
 #include "tools/coli-pack/colibri.h"
 #include "tools/coli-pack/textfile.h"
 
-#define MXFP4_GROUP 32 /* numbers with one scale */
-#define MXFP4_BYTES 16
+#define MXFP4_GROUP   32 /* numbers with one scale */
+#define MXFP4_BYTES   16
+#define MXFP4_LARGEST 252 /* scale with which all numbers are finite as float32 */
 
 static int64_t blocks(int64_t n, int size)
 {
@@ -221,6 +222,7 @@ static int read_scattered(const struct source *s, int64_t row, int64_t rows, cha
 	bool across = s->row_step < s->unit_step;
 	uint64_t near = across ? s->row_step : s->unit_step, count = across ? n : width;
 	uint64_t far = across ? s->unit_step : s->row_step, runs = across ? width : n;
+	bool dense = !across && near == unit; /* each run is a row as it will lie */
 	size_t bytes = (size_t)(near * (count - 1) + unit);
 	char *run = malloc(bytes);
 	int err = 0;
@@ -228,9 +230,9 @@ static int read_scattered(const struct source *s, int64_t row, int64_t rows, cha
 	if (!run)
 		return fail(why, ENOMEM, "out of memory for %zu bytes of a tensor", bytes);
 	for (uint64_t i = 0; i < runs && !err; i++) {
-		err = text_read_at(f->fd, f->path, run, bytes,
+		err = text_read_at(f->fd, f->path, dense ? buf + i * row_bytes : run, bytes,
 				   s->offset + (uint64_t)row * s->row_step + i * far, why);
-		for (uint64_t k = 0; k < count && !err; k++)
+		for (uint64_t k = 0; k < count && !dense && !err; k++)
 			memcpy(buf + (across ? k * row_bytes + i * unit : i * row_bytes + k * unit),
 			       run + k * near, unit);
 	}
@@ -423,4 +425,36 @@ void source_codes(const struct source *s, int64_t first, int64_t row, const void
 
 	for (int i = 0; i < s->cols; i++)
 		dst[i] = (int8_t)integer(s, from, i);
+}
+
+/* The exponent that read_exponents() made a scale of. */
+static unsigned exponent_of(float scale)
+{
+	union {
+		float f;
+		uint32_t u;
+	} x = { .f = scale };
+
+	return x.u >> 23 & 255;
+}
+
+int source_blocks(const struct source *s, int64_t first, int64_t row, const void *buf,
+		  const float *scales, uint8_t *dst)
+{
+	const uint8_t *from = row_of(s, first, row, buf);
+
+	scales = source_row_scales(s, first, row, scales);
+	for (int g = 0; g < s->cols / MXFP4_GROUP; g++, from += MXFP4_BYTES) {
+		unsigned e = exponent_of(scales[g]);
+		if (e > MXFP4_LARGEST)
+			return -EDOM;
+		*dst++ = (uint8_t)e;
+		/* Numbers 2k and 2k + 1 share a byte of ours, k and 16 + k one of theirs. */
+		for (int k = 0; k < MXFP4_GROUP / 2; k++) {
+			int low = from[k / 2] >> k % 2 * 4 & 15;
+			int high = from[8 + k / 2] >> k % 2 * 4 & 15;
+			*dst++ = (uint8_t)(low | high << 4);
+		}
+	}
+	return 0;
 }

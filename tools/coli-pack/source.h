@@ -10,7 +10,8 @@
  *
  * MXFP4 matrices (gpt-oss) are two tensors of bytes: NAME_blocks [..., cols / 32, 16], of two 4-bit
  * numbers (E2M1) a byte, the first in the low nibble; and NAME_scales [..., cols / 32], of which
- * each scales 32 numbers by 2^(scale - 127). (OCP Microscaling Formats 1.0, 5.2.)
+ * each scales 32 numbers by 2^(scale - 127). (OCP Microscaling Formats 1.0, 5.2.) W_MXFP4 has the
+ * same numbers in another order, so they can be kept to the bit: source_blocks().
  *
  * Colibri's containers have matrices of 8- and 4-bit integers, of E4M3 too: see colibri.h.
  */
@@ -96,5 +97,10 @@ bool source_keeps_codes(const struct source *s, struct wfmt f);
 void source_codes(const struct source *s, int64_t first, int64_t row, const void *buf, int8_t *dst);
 const float *source_row_scales(const struct source *s, int64_t first, int64_t row,
 			       const float *scales);
+
+/* Row `row` of an MXFP4 matrix as a row of W_MXFP4 (engine/ggml.h), every number the same. -EDOM if
+ * a scale is so large that a number may not be a finite float32. */
+int source_blocks(const struct source *s, int64_t first, int64_t row, const void *buf,
+		  const float *scales, uint8_t *dst);
 
 #endif

@@ -48,6 +48,14 @@ static void print_spread(FILE *f, const struct plan *p)
 	fputc('\n', f);
 }
 
+static bool keeps_mxfp4(const struct plan *p)
+{
+	for (int i = 0; i < p->layers && p->options.keep; i++)
+		if (p->layer[i].form == EXPERTS_MXFP4)
+			return true;
+	return false;
+}
+
 char *state_identity(const struct plan *p, const struct output *o, const char *model_json)
 {
 	const struct checkpoint *ck = p->ck;
@@ -57,8 +65,8 @@ char *state_identity(const struct plan *p, const struct output *o, const char *m
 
 	if (!f)
 		return NULL;
-	fprintf(f, "bits %d\ndense-bits %d\ngroup-size %d\n", p->options.bits,
-		p->options.dense_bits, p->options.group);
+	fprintf(f, "bits %d%s\ndense-bits %d\ngroup-size %d\n", p->options.bits,
+		keeps_mxfp4(p) ? ", MXFP4 as it is" : "", p->options.dense_bits, p->options.group);
 	print_spread(f, p);
 	fprintf(f, "checkpoint %s\n", ck->name);
 	print_sum(f, "model.json", model_json, strlen(model_json));

@@ -59,6 +59,10 @@ static int quantise_row(const struct chunk *c, int64_t i, float *x, char *codes,
 				       source_row_scales(s, c->row, c->row + i, c->scales),
 				       s->block_cols, s->cols, i, codes, scales);
 	}
+	if (c->fmt.type == W_MXFP4)
+		return source_blocks(s, c->row, c->row + i, c->data, c->scales,
+				     (uint8_t *)codes +
+					     (size_t)i * wfmt_row_bytes(c->fmt, s->cols));
 	source_row(s, c->row, c->row + i, c->data, c->scales, x);
 	return quant_row(c->fmt, x, s->cols, i, codes, scales);
 }
