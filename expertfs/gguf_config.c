@@ -175,6 +175,7 @@ static int experts(const struct gguf *g, const struct gguf_arch *a, json_t *conf
 {
 	const struct gguf_tensor *down = gguf_layer_tensor(g, config, "ffn_down_exps.weight");
 
+	down = down ? down : gguf_layer_tensor(g, config, "ffn_down.0.weight");
 	if (!down)
 		return fail(why, EINVAL, "%s: no layer has ffn_down_exps.weight", g->part[0].path);
 	return gguf_put(config, a->width_key, json_integer((json_int_t)down->dim[0]), why);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finding the stacks of experts and laying out an expert's file; see gguf_experts.h.
+ * Finding the slices of experts and laying out an expert's file; see gguf_experts.h.
  */
 #include "expertfs/gguf_experts.h"
 
@@ -20,18 +20,41 @@ static const char *const stack_names[] = { "ffn_gate_exps.weight", "ffn_up_exps.
 #define STACKS  (sizeof(stack_names) / sizeof(*stack_names))
 #define GATE_UP 3
 
-const char *gguf_in_layer(const char *name, uint32_t *layer)
+static const char *const own_names[GGUF_MATRICES] = { "ffn_gate", "ffn_up", "ffn_down" };
+
+/* "7." at text, below max and without zeros in front, to what stands behind it; NULL: it is not. */
+static const char *take_number(const char *text, uint32_t max, uint32_t *out)
 {
 	char *end;
 	unsigned long n;
 
-	if (strncmp(name, "blk.", 4) != 0 || name[4] < '0' || name[4] > '9')
+	if (text[0] < '0' || text[0] > '9')
 		return NULL;
-	n = strtoul(name + 4, &end, 10);
-	if (*end != '.' || n >= GGUF_LAYERS_MAX || (name[4] == '0' && end != name + 5))
+	n = strtoul(text, &end, 10);
+	if (*end != '.' || n >= max || (text[0] == '0' && end != text + 1))
 		return NULL;
-	*layer = (uint32_t)n;
+	*out = (uint32_t)n;
 	return end + 1;
+}
+
+const char *gguf_in_layer(const char *name, uint32_t *layer)
+{
+	return strncmp(name, "blk.", 4) == 0 ? take_number(name + 4, GGUF_LAYERS_MAX, layer) : NULL;
+}
+
+/* Whether what stands behind "blk.N." is "ffn_gate.E.weight" or the like. */
+static bool is_own(const char *rest)
+{
+	uint32_t expert;
+
+	for (int m = 0; m < GGUF_MATRICES; m++) {
+		size_t n = strlen(own_names[m]);
+		if (strncmp(rest, own_names[m], n) != 0 || rest[n] != '.')
+			continue;
+		rest = take_number(rest + n + 1, EXPERTS_MAX, &expert);
+		return rest && strcmp(rest, "weight") == 0;
+	}
+	return false;
 }
 
 bool gguf_is_stack(const struct gguf_tensor *t)
@@ -42,7 +65,7 @@ bool gguf_is_stack(const struct gguf_tensor *t)
 	for (size_t i = 0; rest && i < STACKS; i++)
 		if (strcmp(rest, stack_names[i]) == 0)
 			return true;
-	return false;
+	return rest && is_own(rest);
 }
 
 static const struct gguf_tensor *stack_of(const struct gguf *g, uint32_t layer, size_t which)
@@ -57,7 +80,7 @@ static const struct gguf_tensor *stack_of(const struct gguf *g, uint32_t layer, 
 static struct gguf_slices slices_of(const struct gguf_tensor *t, int half)
 {
 	struct gguf_slices s = { .type = t->type,
-				 .part = t->part,
+				 .stack = t,
 				 .start = t->offset,
 				 .stride = gguf_slice_bytes(t),
 				 .bytes = gguf_slice_bytes(t),
@@ -107,7 +130,7 @@ static void lay_out(struct gguf_layer *l)
 	l->bytes = at;
 }
 
-static int find_layer(const struct gguf *g, uint32_t layer, struct gguf_layer *l, char *why)
+static int find_stacks(const struct gguf *g, uint32_t layer, struct gguf_layer *l, char *why)
 {
 	const struct gguf_tensor *t[STACKS];
 	const char *file = g->part[0].path;
@@ -129,23 +152,118 @@ static int find_layer(const struct gguf *g, uint32_t layer, struct gguf_layer *l
 	if (merged && t[GATE_UP]->dim[1] % 2)
 		return fail(why, EINVAL, "%s: %s has an odd number of rows", file,
 			    t[GATE_UP]->name);
-	l->layer = (uint16_t)layer;
 	l->experts = (uint32_t)t[GGUF_DOWN]->dim[2];
 	l->matrix[GGUF_GATE] = slices_of(merged ? t[GATE_UP] : t[GGUF_GATE], merged ? 0 : -1);
 	l->matrix[GGUF_UP] = slices_of(merged ? t[GATE_UP] : t[GGUF_UP], merged ? 1 : -1);
 	l->matrix[GGUF_DOWN] = slices_of(t[GGUF_DOWN], -1);
-	const struct gguf_slices *m = l->matrix;
 	for (size_t i = 0; i < STACKS; i++)
 		if (t[i] && t[i]->dim[2] != l->experts)
 			return fail(why, EINVAL,
 				    "%s: %s has not %" PRIu32 " experts, as others of its layer",
 				    file, t[i]->name, l->experts);
+	return 0;
+}
+
+static const struct gguf_tensor *own_tensor(const struct gguf *g, uint32_t layer, int matrix,
+					    uint32_t expert)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "blk.%" PRIu32 ".%s.%" PRIu32 ".weight", layer,
+		 own_names[matrix], expert);
+	return gguf_tensor(g, name);
+}
+
+/* Is t, of expert e, a matrix like that of expert 0, at a place that fits s? */
+static int check_own(const struct gguf *g, const struct gguf_slices *s, uint32_t e, char *why)
+{
+	const struct gguf_tensor *t = s->each[e];
+	const char *file = g->part[t->part].path;
+
+	if (t->dims != 2 || t->dim[0] > SIDE_MAX || t->dim[1] > SIDE_MAX)
+		return fail(why, EINVAL, "%s: %s is no matrix", file, t->name);
+	if (t->type != s->type || t->dim[0] != s->cols || t->dim[1] != s->rows)
+		return fail(
+			why, EINVAL,
+			"%s: %s has not the type and shape of %s: experts of a layer that differ "
+			"are not supported",
+			file, t->name, s->each[0]->name);
+	if ((t->offset - s->start - e * s->stride) % SHARD_ALIGN)
+		return fail(
+			why, EINVAL,
+			"%s: %s lies at an odd place: experts as tensors of their own must lie at "
+			"equal distances, or at whole blocks of %u bytes",
+			file, t->name, SHARD_ALIGN);
+	return 0;
+}
+
+/* The tensors of one matrix, of all n experts. */
+static int find_each(const struct gguf *g, uint32_t layer, int matrix, uint32_t n,
+		     struct gguf_slices *s, char *why)
+{
+	int err = 0;
+
+	s->each = calloc(n, sizeof(const struct gguf_tensor *));
+	if (!s->each)
+		return fail(why, ENOMEM, "out of memory");
+	for (uint32_t e = 0; e < n; e++) {
+		s->each[e] = own_tensor(g, layer, matrix, e);
+		if (!s->each[e])
+			return fail(why, EINVAL,
+				    "%s: there is no blk.%" PRIu32 ".%s.%" PRIu32 ".weight",
+				    g->part[0].path, layer, own_names[matrix], e);
+	}
+	s->type = s->each[0]->type;
+	s->start = s->each[0]->offset;
+	s->stride = n > 1 ? (s->each[1]->offset - s->start) % SHARD_ALIGN : 0;
+	s->bytes = s->each[0]->bytes;
+	s->rows = s->each[0]->dim[1];
+	s->cols = s->each[0]->dim[0];
+	for (uint32_t e = 0; e < n && !err; e++)
+		err = check_own(g, s, e, why);
+	return err;
+}
+
+/* count: tensors of the layer that are an expert's own. */
+static int find_own(const struct gguf *g, uint32_t layer, size_t count, struct gguf_layer *l,
+		    char *why)
+{
+	uint32_t n = (uint32_t)(count / GGUF_MATRICES);
+	int err = 0;
+
+	for (size_t i = 0; i < STACKS; i++)
+		if (stack_of(g, layer, i))
+			return fail(why, EINVAL,
+				    "%s: layer %" PRIu32
+				    " has experts both in stacks and as tensors of their own",
+				    g->part[0].path, layer);
+	if (count % GGUF_MATRICES)
+		return fail(why, EINVAL,
+			    "%s: layer %" PRIu32
+			    " has %zu tensors of experts, not ffn_gate, ffn_up and "
+			    "ffn_down of each",
+			    g->part[0].path, layer, count);
+	l->experts = n;
+	for (int m = 0; m < GGUF_MATRICES && !err; m++)
+		err = find_each(g, layer, m, n, &l->matrix[m], why);
+	return err;
+}
+
+static int find_layer(const struct gguf *g, uint32_t layer, size_t own, struct gguf_layer *l,
+		      char *why)
+{
+	const struct gguf_slices *m = l->matrix;
+	int err = own ? find_own(g, layer, own, l, why) : find_stacks(g, layer, l, why);
+
+	if (err)
+		return err;
+	l->layer = (uint16_t)layer;
 	if (m[GGUF_UP].rows != m[GGUF_GATE].rows || m[GGUF_UP].cols != m[GGUF_GATE].cols ||
 	    m[GGUF_DOWN].cols != m[GGUF_GATE].rows || m[GGUF_DOWN].rows != m[GGUF_GATE].cols)
 		return fail(why, EINVAL,
 			    "%s: the shapes of the experts of layer %" PRIu32
 			    " do not fit together",
-			    file, layer);
+			    g->part[0].path, layer);
 	lay_out(l);
 	return 0;
 }
@@ -153,15 +271,6 @@ static int find_layer(const struct gguf *g, uint32_t layer, struct gguf_layer *l
 /* Why there are none. */
 static int no_experts(const struct gguf *g, char *why)
 {
-	for (uint32_t i = 0; i < GGUF_LAYERS_MAX; i++) {
-		char name[64];
-		snprintf(name, sizeof(name), "blk.%" PRIu32 ".ffn_gate.0.weight", i);
-		if (gguf_tensor(g, name))
-			return fail(why, EINVAL,
-				    "%s has each expert as a tensor of its own, as files of early "
-				    "2024 have: convert the model anew",
-				    g->part[0].path);
-	}
 	if (g->tensors == 0)
 		return fail(why, EINVAL, "%s is a vocabulary without tensors", g->part[0].path);
 	return fail(why, EINVAL, "%s is a dense model (%s): it has no experts to mount",
@@ -170,19 +279,24 @@ static int no_experts(const struct gguf *g, char *why)
 
 int gguf_experts_find(const struct gguf *g, struct gguf_experts *out, char *why)
 {
-	uint32_t layer;
+	size_t own[GGUF_LAYERS_MAX] = { 0 };
 	bool there[GGUF_LAYERS_MAX] = { false };
 	int err = 0;
 
 	*out = (struct gguf_experts){ .layer = calloc(GGUF_LAYERS_MAX, sizeof(*out->layer)) };
 	if (!out->layer)
 		return fail(why, ENOMEM, "out of memory");
-	for (size_t i = 0; i < g->tensors; i++)
-		if (gguf_is_stack(&g->tensor[i]) && gguf_in_layer(g->tensor[i].name, &layer))
-			there[layer] = true;
+	for (size_t i = 0; i < g->tensors; i++) {
+		uint32_t layer;
+		const char *rest = gguf_in_layer(g->tensor[i].name, &layer);
+		if (!rest || !gguf_is_stack(&g->tensor[i]))
+			continue;
+		there[layer] = true;
+		own[layer] += is_own(rest);
+	}
 	for (uint32_t i = 0; i < GGUF_LAYERS_MAX && !err; i++)
 		if (there[i])
-			err = find_layer(g, i, &out->layer[out->layers++], why);
+			err = find_layer(g, i, own[i], &out->layer[out->layers++], why);
 	if (!err && out->layers == 0)
 		err = no_experts(g, why);
 	if (err)
@@ -192,13 +306,21 @@ int gguf_experts_find(const struct gguf *g, struct gguf_experts *out, char *why)
 
 void gguf_experts_free(struct gguf_experts *x)
 {
+	for (uint32_t i = 0; i < x->layers; i++)
+		for (int m = 0; m < GGUF_MATRICES; m++)
+			free(x->layer[i].matrix[m].each);
 	free(x->layer);
 	*x = (struct gguf_experts){ 0 };
 }
 
 uint64_t gguf_slice_offset(const struct gguf_slices *s, uint32_t e)
 {
-	return s->start + e * s->stride;
+	return s->each ? s->each[e]->offset : s->start + e * s->stride;
+}
+
+const struct gguf_tensor *gguf_slice_tensor(const struct gguf_slices *s, uint32_t e)
+{
+	return s->each ? s->each[e] : s->stack;
 }
 
 uint64_t gguf_slice_place(const struct gguf_slices *s, uint32_t e)

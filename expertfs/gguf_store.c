@@ -46,11 +46,12 @@ static struct extent_list *list_of(const struct gguf_layer *l, uint32_t expert)
 	struct extent_list *list = extent_list_new(GGUF_MATRICES);
 
 	for (int m = 0; list && m < GGUF_MATRICES; m++)
-		list->x[m] =
-			(struct extent){ .offset = gguf_slice_offset(&l->matrix[m], expert),
-					 .length = l->matrix[m].bytes,
-					 .expert_offset = gguf_slice_place(&l->matrix[m], expert),
-					 .drive = (uint16_t)l->matrix[m].part };
+		list->x[m] = (struct extent){
+			.offset = gguf_slice_offset(&l->matrix[m], expert),
+			.length = l->matrix[m].bytes,
+			.expert_offset = gguf_slice_place(&l->matrix[m], expert),
+			.drive = (uint16_t)gguf_slice_tensor(&l->matrix[m], expert)->part
+		};
 	if (list)
 		list->unchecked = true;
 	return list;

@@ -3,12 +3,13 @@
 """Makes a GGUF file of a small glm_moe_dsa checkpoint, with names, keys and forms as llama.cpp's
 converter has them, so that a mounted GGUF can be compared with the reference.
 
-    make_gguf.py CHECKPOINT OUT.gguf [--experts TYPE] [--split N] [--merged] [--whole-kv-b]
+    make_gguf.py CHECKPOINT OUT.gguf [--experts TYPE] [--split N] [--merged | --apart] [--whole-kv-b]
                  [--template JINJA] [--header-only]
 
 TYPE: f32 (default), f16, q8_0, q4_0. --split N: N files, PREFIX-00001-of-0000N.gguf; OUT names the
-first. --merged: gate and up of an expert in one tensor. --whole-kv-b: attn_kv_b as older files have it.
---template: a file with the chat template. --header-only: no data and hardly a vocabulary, a seed for the fuzzers.
+first. --merged: gate and up of an expert in one tensor. --apart: each matrix of an expert is a tensor, as
+in files of early 2024. --whole-kv-b: attn_kv_b as older files have it. --template: a file with the chat
+template. --header-only: no data and hardly a vocabulary, a seed for the fuzzers.
 """
 
 import argparse
@@ -115,6 +116,10 @@ def convert(c, tensors, o):
         [(w, (w,)) for w in ("gate", "up", "down")]
     for layer, of in experts.items():
         count = len(of) // 3
+        if o.apart:
+            out += [(f"blk.{layer}.ffn_{w}.{e}.weight", o.experts, of[w, e][0][::-1], of[w, e][1])
+                    for e in range(count) for w in ("gate", "down", "up")]
+            continue
         for stack, which in stacks:
             x = array.array("f")
             for e in range(count):
@@ -218,6 +223,7 @@ def main():
     p.add_argument("--experts", default="f32", choices=TYPES)
     p.add_argument("--split", type=int, default=1)
     p.add_argument("--merged", action="store_true")
+    p.add_argument("--apart", action="store_true")
     p.add_argument("--whole-kv-b", action="store_true")
     p.add_argument("--template")
     p.add_argument("--header-only", action="store_true")

@@ -113,6 +113,20 @@ mount_store "$G/s-00001-of-00003.gguf" "$M" --memory 0 --mode direct
 check "$M" 2
 unmount "$M"
 
+section "each expert's matrices by themselves"
+make_gguf "$G/apart.gguf" --apart
+mount_store "$G/apart.gguf" "$M" --memory 64M
+check "$M" 1 3
+unmount "$M"
+mount_store "$G/apart.gguf" "$M" --memory 0 --mode direct
+check "$M" 2
+unmount "$M"
+coli-pack "$G/apart.gguf" "$WORK/apart" >/dev/null
+expertctl export "$WORK/apart" "$WORK/apart.plain" >/dev/null
+coli-pack "$G/one.gguf" "$WORK/stacked" >/dev/null
+expertctl export "$WORK/stacked" "$WORK/stacked.plain" >/dev/null
+diff -r "$WORK/apart.plain/experts" "$WORK/stacked.plain/experts"
+
 section "kv_b in one"
 make_gguf "$G/old.gguf" --whole-kv-b
 mount_store "$G/old.gguf" "$M" --memory 64M

@@ -16,6 +16,7 @@ seeds_gguf()
 {
 	python3 "$ROOT/tests/e2e/make_gguf.py" "$DATA/glm-s" "$1/a.gguf" --header-only
 	python3 "$ROOT/tests/e2e/make_gguf.py" "$DATA/glm-s" "$1/b.gguf" --header-only --merged --experts q4_0
+	python3 "$ROOT/tests/e2e/make_gguf.py" "$DATA/glm-s" "$1/c.gguf" --header-only --apart
 }
 
 seeds_safetensors()

@@ -55,14 +55,14 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static void begin(int part, uint64_t tensors)
+static void begin(int part, uint64_t tensors, uint32_t all)
 {
 	gg_begin(&m, tensors, part == 0 ? 4 : 3);
 	gg_key_text(&m, "general.architecture", "strange");
 	gg_key_u16(&m, "split.no", (uint16_t)part);
 	gg_key_u16(&m, "split.count", PARTS);
 	if (part == 0)
-		gg_key_u32(&m, "split.tensors.count", 12);
+		gg_key_u32(&m, "split.tensors.count", all);
 }
 
 /* Three layers: strides that are no multiple of a block; gate and up in one; strides of whole
@@ -70,7 +70,7 @@ static void begin(int part, uint64_t tensors)
  * slice. */
 static void make_model(void)
 {
-	begin(0, 7);
+	begin(0, 7, 12);
 	gg_tensor(&m, "token_embd.weight", 0, 64, 3, 0);
 	gg_tensor(&m, "blk.1.ffn_gate_exps.weight", 2, 64, 32, EXPERTS);
 	gg_tensor(&m, "blk.1.ffn_gate_inp.weight", 0, 64, EXPERTS, 0);
@@ -79,7 +79,7 @@ static void make_model(void)
 	gg_tensor(&m, "blk.2.ffn_gate_inp.weight", 0, 64, EXPERTS, 0);
 	gg_tensor(&m, "blk.2.ffn_down_exps.weight", 0, 36, 64, EXPERTS);
 	assert_int_equal(gg_write(&m, path[0]), 0);
-	begin(1, 5);
+	begin(1, 5, 12);
 	gg_tensor(&m, "output_norm.weight", 0, 64, 0, 0);
 	gg_tensor(&m, "blk.1.ffn_down_exps.weight", 8, 32, 64, EXPERTS);
 	gg_tensor(&m, "blk.10.ffn_gate_exps.weight", 0, 64, 32, EXPERTS);
@@ -150,21 +150,27 @@ static void expect_expert(const struct gguf *g, const json_t *layout, unsigned l
 	{
 		const char *which = json_string_value(json_object_get(matrix, "name"));
 		uint64_t offset = number(matrix, "offset"), skew = number(matrix, "skew");
-		uint64_t half = 0, n = number(matrix, "bytes");
+		uint64_t n = number(matrix, "bytes");
 		snprintf(name, sizeof(name), "blk.%u.ffn_%s_exps.weight", layer, which);
 		const struct gguf_tensor *t = gguf_tensor(g, name);
+		uint64_t from = t ? t->offset + e * gguf_slice_bytes(t) : 0;
 		if (!t) {
 			snprintf(name, sizeof(name), "blk.%u.ffn_gate_up_exps.weight", layer);
 			t = gguf_tensor(g, name);
-			half = strcmp(which, "up") == 0 ? n : 0;
+			from = t ? t->offset + e * gguf_slice_bytes(t) : 0;
+			from += strcmp(which, "up") == 0 ? n : 0;
+		}
+		if (!t) {
+			snprintf(name, sizeof(name), "blk.%u.ffn_%s.%u.weight", layer, which, e);
+			t = gguf_tensor(g, name);
+			from = t ? t->offset : 0;
 		}
 		assert_non_null(t);
 		if (skew)
 			offset = offset / 4096 * 4096 + (offset + skew * e) % 4096;
 		assert_true(offset + n <= bytes);
 		for (uint64_t at = 0; at < n; at++)
-			want[offset + at] =
-				gg_byte(t->offset + half + e * gguf_slice_bytes(t) + at);
+			want[offset + at] = gg_byte(from + at);
 	}
 	assert_memory_equal(data, want, bytes);
 	free(want);
@@ -204,15 +210,13 @@ static void expert_is_right(struct opened *o, const struct gguf *g, const json_t
 	free(pieces);
 }
 
-static void every_expert(void **state)
+static void every_expert_is_right(size_t layers)
 {
 	struct opened o;
 	struct gguf *g;
 	size_t i, k, seen = 0;
 	json_t *layout, *layer;
 
-	(void)state;
-	make_model();
 	open_model(&o);
 	assert_int_equal(gguf_open(path[0], &g, why), 0);
 	json_t *root = model_json(), *experts = json_object_get(root, "experts");
@@ -221,11 +225,54 @@ static void every_expert(void **state)
 		json_array_foreach(json_object_get(layout, "layers"), k,
 				   layer) for (unsigned e = 0; e < EXPERTS; e++, seen++)
 			expert_is_right(&o, g, layout, (unsigned)json_integer_value(layer), e);
-	assert_int_equal(seen, 3 * EXPERTS);
+	assert_int_equal(seen, layers * EXPERTS);
 	assert_int_equal(o.store->experts, seen);
 	json_decref(root);
 	gguf_close(g);
 	close_model(&o);
+}
+
+static void every_expert(void **state)
+{
+	(void)state;
+	make_model();
+	every_expert_is_right(3);
+}
+
+static void own(unsigned layer, const char *which, unsigned e, uint32_t type, uint64_t cols,
+		uint64_t rows)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "blk.%u.ffn_%s.%u.weight", layer, which, e);
+	gg_tensor(&m, name, type, cols, rows, 0);
+}
+
+/* Each matrix a tensor: at distances that are no multiple of a block, one expert after the other;
+ * and whole blocks in any order, over two files. */
+static void tensors_of_their_own(void **state)
+{
+	static const unsigned order[EXPERTS] = { 3, 0, 6, 5, 1, 2, 4 };
+
+	(void)state;
+	begin(0, 3 * EXPERTS + 1, 6 * EXPERTS + 2);
+	for (unsigned e = 0; e < EXPERTS; e++) {
+		own(1, "gate", e, 39, 64, 36);
+		own(1, "down", e, 0, 36, 64);
+		own(1, "up", e, 39, 64, 36);
+	}
+	gg_tensor(&m, "token_embd.weight", 0, 64, 3, 0);
+	assert_int_equal(gg_write(&m, path[0]), 0);
+	begin(1, 3 * EXPERTS + 1, 6 * EXPERTS + 2);
+	gg_tensor(&m, "output_norm.weight", 0, 64, 0, 0);
+	for (unsigned i = 0; i < EXPERTS; i++)
+		own(2, "down", order[i], 0, 32, 64);
+	for (unsigned i = 0; i < EXPERTS; i++) {
+		own(2, "up", order[EXPERTS - 1 - i], 0, 64, 32);
+		own(2, "gate", order[i], 0, 64, 32);
+	}
+	assert_int_equal(gg_write(&m, path[1]), 0);
+	every_expert_is_right(2);
 }
 
 /* Dense tensors lie where model.json says, in the files that the links lead to. */
@@ -324,9 +371,6 @@ static void no_such_models(void **state)
 	begin_one("llama", 1);
 	gg_tensor(&m, "blk.0.ffn_gate.weight", 0, 64, 64, 0);
 	refuse("is a dense model (llama): it has no experts to mount");
-	begin_one("llama", 1);
-	gg_tensor(&m, "blk.0.ffn_gate.0.weight", 0, 64, 64, 0);
-	refuse("each expert as a tensor of its own");
 	begin_one("a", 2);
 	gg_tensor(&m, "blk.0.ffn_gate_exps.weight", 0, 64, 32, 4);
 	gg_tensor(&m, "blk.0.ffn_up_exps.weight", 0, 64, 32, 4);
@@ -352,6 +396,77 @@ static void no_such_models(void **state)
 	gg_tensor(&m, "blk.0.ffn_gate_up_exps.weight", 0, 64, 32, 4);
 	gg_tensor(&m, "blk.0.ffn_down_exps.weight", 0, 16, 64, 4);
 	refuse("glm-dsa.block_count is missing");
+}
+
+/* Three experts of one layer as tensors of their own; `bad` of them is another than it should be. */
+static void refuse_own(const char *bad, uint32_t type, uint64_t cols, uint64_t rows,
+		       const char *sentence)
+{
+	static const char *const which[] = { "gate", "up", "down" };
+	char name[32];
+
+	begin_one("a", 9);
+	for (unsigned e = 0; e < 3; e++)
+		for (int k = 0; k < 3; k++) {
+			snprintf(name, sizeof(name), "%s.%u", which[k], e);
+			if (strcmp(name, bad) == 0)
+				own(0, which[k], e, type, cols, rows);
+			else
+				own(0, which[k], e, 0, k == 2 ? 32 : 64, k == 2 ? 64 : 32);
+		}
+	refuse(sentence);
+}
+
+static void no_such_experts(void **state)
+{
+	(void)state;
+	refuse_own("up.1", 1, 64, 32,
+		   "blk.0.ffn_up.1.weight has not the type and shape of blk.0.ffn_up.0");
+	refuse_own("gate.2", 0, 64, 40, "blk.0.ffn_gate.2.weight has not the type and shape");
+	refuse_own("down.2", 0, 32, 0, "blk.0.ffn_down.2.weight is no matrix");
+	begin_one("a", 1);
+	gg_tensor(&m, "blk.0.ffn_gate.0.weight", 0, 64, 64, 0);
+	refuse("layer 0 has 1 tensors of experts");
+	/* The third expert of gate is called the fourth; and as high as numbers go. */
+	for (unsigned e = 3; e <= 65535; e += 65532) {
+		begin_one("a", 9);
+		for (unsigned i = 0; i < 3; i++) {
+			own(0, "gate", i == 2 ? e : i, 0, 64, 32);
+			own(0, "up", i, 0, 64, 32);
+			own(0, "down", i, 0, 32, 64);
+		}
+		refuse("there is no blk.0.ffn_gate.2.weight");
+	}
+	begin_one("a", 6);
+	for (unsigned e = 0; e < 2; e++) {
+		own(0, "gate", e, 0, 64, 32);
+		own(0, "up", e, 0, 64, 32);
+		own(0, "down", e, 0, 64, 32);
+	}
+	refuse("the shapes of the experts of layer 0 do not fit together");
+	begin_one("a", 4);
+	own(0, "gate", 0, 0, 64, 32);
+	own(0, "up", 0, 0, 64, 32);
+	own(0, "down", 0, 0, 32, 64);
+	gg_tensor(&m, "blk.0.ffn_down_exps.weight", 0, 32, 64, 1);
+	refuse("layer 0 has experts both in stacks and as tensors of their own");
+	/* The second lies whole blocks behind the first, the third 32 bytes farther. */
+	begin_one("a", 10);
+	for (unsigned e = 0; e < 3; e++) {
+		if (e == 2)
+			gg_tensor(&m, "blk.0.ffn_gate_inp.weight", 0, 8, 0, 0);
+		own(0, "gate", e, 0, 64, 32);
+		own(0, "up", e, 0, 64, 32);
+		own(0, "down", e, 0, 32, 64);
+	}
+	refuse("blk.0.ffn_gate.2.weight lies at an odd place");
+	/* Not a number that an expert can have: a tensor like any other. */
+	begin_one("a", 1);
+	own(0, "gate", 65536, 0, 64, 32);
+	refuse("is a dense model (a)");
+	begin_one("a", 1);
+	gg_tensor(&m, "blk.0.ffn_gate.00.weight", 0, 64, 32, 0);
+	refuse("is a dense model (a)");
 }
 
 /* Real geometries (spec gguf-and-quants.md, 4.1): slices of whole blocks are packed densely, and no
@@ -402,9 +517,10 @@ static void real_sizes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_expert),   cmocka_unit_test(dense_tensors),
-		cmocka_unit_test(no_such_models), cmocka_unit_test(catalog_goes_with_the_file),
-		cmocka_unit_test(real_sizes),
+		cmocka_unit_test(every_expert),    cmocka_unit_test(dense_tensors),
+		cmocka_unit_test(no_such_models),  cmocka_unit_test(catalog_goes_with_the_file),
+		cmocka_unit_test(real_sizes),      cmocka_unit_test(tensors_of_their_own),
+		cmocka_unit_test(no_such_experts),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -229,28 +229,15 @@ int gguf_plan(struct plan *p, char *why)
 	return err;
 }
 
-/* The tensor that the slices are of, for its file and name. */
-static const struct st_tensor *stack_of(const struct gguf_source *g, const struct gguf_slices *s)
-{
-	for (size_t i = 0; i < g->file->tensors; i++) {
-		const struct gguf_tensor *t = &g->file->tensor[i];
-		if (t->part == s->part && t->offset <= s->start && s->start < t->offset + t->bytes)
-			return &g->tensor[i];
-	}
-	return NULL;
-}
-
-int gguf_expert_source(const struct plan *p, uint32_t expert, int matrix, struct source *s,
-		       char *why)
+void gguf_expert_source(const struct plan *p, uint32_t expert, int matrix, struct source *s)
 {
 	const struct gguf_source *g = p->ck->gguf;
-	uint32_t per_layer = (uint32_t)p->ck->config.model.experts;
+	uint32_t per_layer = (uint32_t)p->ck->config.model.experts, e = expert % per_layer;
 	const struct gguf_slices *from = &g->experts.layer[expert / per_layer].matrix[matrix];
 
-	*s = (struct source){ .tensor = stack_of(g, from),
-			      .offset = gguf_slice_offset(from, expert % per_layer),
+	*s = (struct source){ .tensor = &g->tensor[gguf_slice_tensor(from, e) - g->file->tensor],
+			      .offset = gguf_slice_offset(from, e),
 			      .rows = (int64_t)from->rows,
 			      .cols = (int)from->cols,
 			      .raw_row = from->bytes / from->rows };
-	return s->tensor ? 0 : fail(why, EINVAL, "%s: an expert lies in no tensor", p->ck->dir);
 }

@@ -20,7 +20,6 @@ void gguf_source_free(struct gguf_source *s);
 
 /* For plan.c, of such a checkpoint: dense tensors, layouts and layers; the source of a matrix. */
 int gguf_plan(struct plan *p, char *why);
-int gguf_expert_source(const struct plan *p, uint32_t expert, int matrix, struct source *s,
-		       char *why);
+void gguf_expert_source(const struct plan *p, uint32_t expert, int matrix, struct source *s);
 
 #endif

@@ -302,8 +302,10 @@ int plan_expert_source(const struct plan *p, uint32_t expert, int matrix, struct
 {
 	const struct plan_layer *l = plan_layer_of(p, expert);
 
-	if (p->ck->gguf)
-		return gguf_expert_source(p, expert, matrix, s, why);
+	if (p->ck->gguf) {
+		gguf_expert_source(p, expert, matrix, s);
+		return 0;
+	}
 	return tensors_expert_source(p->ck, l->layer, l->form, (int)plan_number_of(p, expert),
 				     matrix, s, why);
 }
