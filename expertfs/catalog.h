@@ -28,6 +28,10 @@
 
 struct catalog;
 
+/* The value of store_id in meta. id_from_hex(): -EINVAL if it is none. */
+void id_to_hex(const uint8_t id[STORE_ID_SIZE], char hex[2 * STORE_ID_SIZE + 1]);
+int id_from_hex(const char *hex, uint8_t id[STORE_ID_SIZE]);
+
 /* -- making one (catalog.c) ----------------------------------------------------------------------
  */
 

@@ -30,9 +30,6 @@ int sql_prepare(struct catalog *c, const char *sql, sqlite3_stmt **st, char *why
 /* Binds n integers, runs a statement that gives no rows, and makes it ready for the next values. */
 int sql_put(struct catalog *c, sqlite3_stmt *st, const int64_t *v, int n, char *why);
 
-void id_to_hex(const uint8_t id[STORE_ID_SIZE], char hex[2 * STORE_ID_SIZE + 1]);
-int id_from_hex(const char *hex, uint8_t id[STORE_ID_SIZE]);
-
 /* The row of a SELECT layer, expert, uses, loads, last_use, load_ns, heat. False: it makes no
  * sense. */
 bool usage_from_row(sqlite3_stmt *st, struct usage_row *row);

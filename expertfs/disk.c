@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -105,6 +106,17 @@ int replace_begin(const char *path, FILE **f, char *why)
 	return err || *f ? err : fail(why, errno, "%s: %s", fresh, strerror(errno));
 }
 
+static int sync_parent(const char *path, char *why)
+{
+	char copy[PATH_MAX], *folder;
+	int err;
+
+	snprintf(copy, sizeof(copy), "%s", path); /* it fits: PATH.new was made of it */
+	folder = dirname(copy);
+	err = sync_folder(folder);
+	return err ? fail(why, -err, "%s: %s", folder, strerror(-err)) : 0;
+}
+
 int replace_end(FILE *f, const char *path, char *why)
 {
 	char fresh[PATH_MAX];
@@ -118,5 +130,5 @@ int replace_end(FILE *f, const char *path, char *why)
 		err = fail(why, errno, "%s: %s", path, strerror(errno));
 	if (err)
 		unlink(fresh);
-	return err;
+	return err ? err : sync_parent(path, why);
 }

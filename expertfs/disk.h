@@ -32,8 +32,9 @@ int direct_write(int fd, const void *buf, uint64_t n, uint64_t offset,
 int sync_folder(const char *dir);
 
 /* A small file that takes the place of another one in a single step: what is printed to *f has path
- * as its name, and is on the drive, once replace_end() returns 0; until then it is PATH.new, and after
- * an error that is gone and path is as it was. Negative errno and the sentence. */
+ * as its name, and both are on the drive, once replace_end() returns 0. Until then it is PATH.new, and
+ * after an error that is gone and path is as it was, unless only the folder could not be synced.
+ * Negative errno and the sentence. */
 int replace_begin(const char *path, FILE **f, char *why);
 int replace_end(FILE *f, const char *path, char *why);
 

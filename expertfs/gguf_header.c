@@ -31,7 +31,8 @@ struct cursor {
 	uint64_t file_bytes;
 	uint8_t *bytes;
 	size_t have, room, at;
-	int err; /* of the read that failed */
+	bool long_header; /* it goes on beyond GGUF_HEADER_MAX */
+	int err;          /* of the read that failed */
 	char *why;
 };
 
@@ -46,7 +47,10 @@ static bool have(struct cursor *c, uint64_t n)
 	uint64_t want = c->at + n, step;
 	uint8_t *grown;
 
-	if (n > c->file_bytes || want > c->file_bytes || want > GGUF_HEADER_MAX)
+	if (n > c->file_bytes || want > c->file_bytes)
+		return false;
+	c->long_header = want > GGUF_HEADER_MAX;
+	if (c->long_header)
 		return false;
 	while (c->have < want && !c->err) {
 		if (c->have == c->room) {
@@ -89,7 +93,7 @@ static int ended(const struct cursor *c)
 {
 	if (c->err)
 		return c->err;
-	if (c->file_bytes > GGUF_HEADER_MAX)
+	if (c->long_header)
 		return damaged(c, "its header does not end within 256 MiB");
 	return damaged(c, "it ends within its header");
 }

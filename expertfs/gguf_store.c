@@ -229,19 +229,18 @@ static int put_files(const struct store *s, const struct gguf *g, const struct g
 /* 1: DIR/catalog.db is there and of this model; 0: it is not, or is no good, and why says so. */
 static int catalog_is_ours(const struct store *s, char *why)
 {
-	char want[2 * STORE_ID_SIZE + 1], *have = NULL;
+	uint8_t id[STORE_ID_SIZE];
+	char *have = NULL;
 	struct catalog *c;
 	int err = catalog_open_read(s->dir, &c, why);
 
-	for (int i = 0; i < STORE_ID_SIZE; i++)
-		sprintf(want + 2 * (size_t)i, "%02x", s->id[i]);
 	if (!err) {
 		err = catalog_meta_get(c, "store_id", &have, why);
 		catalog_close(c);
 	}
 	if (err)
 		return err == -EBADMSG || err == -ENOENT ? 0 : err;
-	bool ours = strcasecmp(have, want) == 0;
+	bool ours = id_from_hex(have, id) == 0 && memcmp(id, s->id, STORE_ID_SIZE) == 0;
 	free(have);
 	if (!ours)
 		fail(why, 0, "%s/catalog.db is of another model, or the model's file has changed",

@@ -288,6 +288,33 @@ static void tell_lies_of_keys(void **state)
 	assert_int_equal(gguf_open(dir, &g, why), -EINVAL);
 }
 
+/* A file of 300 MiB, empty behind what there is of its header; the length of a name says where that
+ * would go on. */
+static void long_headers(void **state)
+{
+	static const struct {
+		uint64_t length;
+		const char *sentence;
+	} cases[] = {
+		{ 280u << 20, "its header does not end within 256 MiB" },
+		{ 400u << 20, "it ends within its header" },
+	};
+	struct gguf *g = NULL;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		gg_begin(&m, 1, 1);
+		gg_text(&m, "general.architecture");
+		gg_u32(&m, GGUF_STRING);
+		gg_u64(&m, cases[i].length);
+		put(m.bytes, m.n);
+		assert_int_equal(truncate(path, 300 << 20), 0);
+		assert_int_equal(gguf_open(path, &g, why), -EINVAL);
+		if (!strstr(why, cases[i].sentence))
+			fail_msg("\"%s\" does not hold \"%s\"", why, cases[i].sentence);
+	}
+}
+
 static void write_part(int no, int count, int says_no, int says_total, const char *tensor)
 {
 	char name[512];
@@ -372,7 +399,7 @@ int main(void)
 		cmocka_unit_test(reads_everything),  cmocka_unit_test(cut_anywhere),
 		cmocka_unit_test(changed_anywhere),  cmocka_unit_test(tell_lies_of_tensors),
 		cmocka_unit_test(tell_lies_of_keys), cmocka_unit_test(split_sets),
-		cmocka_unit_test(real_experts),
+		cmocka_unit_test(real_experts),      cmocka_unit_test(long_headers),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
