@@ -10,7 +10,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
