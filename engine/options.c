@@ -135,7 +135,7 @@ static int parse_lookahead(const char *text, enum lookahead_mode *mode)
 	return say_usage("--lookahead takes auto, on or off, not \"%s\"", text);
 }
 
-static int common(struct common_options *o, int code, const char *text)
+static int common(struct engine_options *o, int code, const char *text)
 {
 	int64_t n = 0;
 	int r;
@@ -170,7 +170,7 @@ static int common(struct common_options *o, int code, const char *text)
 	}
 }
 
-bool option_common(struct common_options *o, int code, const char *text, int *status)
+bool option_common(struct engine_options *o, int code, const char *text, int *status)
 {
 	if (code < OPT_THREADS || code > OPT_MEMORY)
 		return false;
