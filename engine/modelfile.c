@@ -312,7 +312,7 @@ static int read_eos(const struct json_in *in, struct modelfile *m, char *why)
 static int read_root(const struct json_in *in, struct modelfile *m, char *why)
 {
 	const json_t *config;
-	const char *format, *name;
+	const char *format;
 	char where[4200];
 	int version;
 	int r = in_text(in, "format", NULL, &format, why);
@@ -329,14 +329,9 @@ static int read_root(const struct json_in *in, struct modelfile *m, char *why)
 			"anew with coli-pack",
 			in->where, version, MODEL_VERSION);
 	if (!r)
-		r = in_text(in, "name", "", &name, why);
-	if (!r)
 		r = in_object(in, "config", &config, why);
 	if (r)
 		return r;
-	m->name = strdup(name);
-	if (!m->name)
-		return fail(why, ENOMEM, "%s: no memory", in->where);
 	snprintf(where, sizeof(where), "%s: config", in->where);
 	r = config_read(config, where, &m->config, why);
 	if (!r)
@@ -404,7 +399,6 @@ void modelfile_free(struct modelfile *m)
 	for (int i = 0; i < m->dense_files; i++)
 		free(m->dense_file[i].name);
 	free(m->dense_file);
-	free(m->name);
 	free(m->dir);
 	free(m);
 }

@@ -83,7 +83,6 @@ struct expert_layout {
 
 struct modelfile {
 	char *dir; /* as the caller gave it: what sentences name */
-	char *name;
 	struct model_config config;
 	int eos_count;
 	int32_t *eos;
