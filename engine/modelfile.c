@@ -9,6 +9,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "engine/fail.h"
 #include "engine/jsonread.h"
@@ -353,8 +354,10 @@ int modelfile_parse(const char *text, size_t bytes, const char *dir, const char 
 	if (!root)
 		return fail(why, EINVAL, "%s is not JSON: line %d: %s", where, err.line, err.text);
 	struct modelfile *m = calloc(1, sizeof(*m));
-	if (m)
+	if (m) {
 		m->dir = strdup(dir);
+		m->hash = XXH3_64bits(text, bytes);
+	}
 	if (!m || !m->dir)
 		r = fail(why, ENOMEM, "%s: no memory", where);
 	else if (!json_is_object(root))

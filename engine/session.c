@@ -108,22 +108,12 @@ static uint64_t head_check(const struct head *h)
 	return XXH3_64bits(h, offsetof(struct head, check));
 }
 
-static int describe(struct kv_session *s, const struct engine_options *o, char *why)
+static void describe(struct kv_session *s, const struct engine_options *o)
 {
-	char path[4096], *text = NULL;
-	size_t bytes = 0;
-
-	if (snprintf(path, sizeof(path), "%s/model.json", s->file->dir) >= (int)sizeof(path))
-		return fail(why, ENAMETOOLONG, "the name of the mount is too long");
-	int r = read_whole(path, MODEL_TEXT_MAX, &text, &bytes);
-	if (r)
-		return mount_fail(why, -r, s->file->dir, "the model's description", path);
+	memcpy(s->head.magic, magic, sizeof(magic));
 	s->head.kv = o->kv == KV_BF16;
 	s->head.activations = o->float_activations ? 32 : 8;
-	s->head.model = XXH3_64bits(text, bytes);
-	memcpy(s->head.magic, magic, sizeof(magic));
-	free(text);
-	return 0;
+	s->head.model = s->file->hash;
 }
 
 /* The file's head against what this run's would be. */
@@ -189,10 +179,10 @@ int kv_session_open(const char *path, const struct modelfile *file, const struct
 			    ? fail(why, EBUSY, "the session %s is in use by another process", path)
 			    : fail(why, errno, "the session %s cannot be locked: %s", path,
 				   strerror(errno));
-	if (!r)
-		r = describe(s, o, why);
-	if (!r)
+	if (!r) {
+		describe(s, o);
 		r = read_head(s, why);
+	}
 	if (r)
 		kv_session_close(s);
 	else
