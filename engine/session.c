@@ -71,20 +71,7 @@ size_t kv_session_bytes(size_t row_bytes, int ctx)
 	return block_room(row_bytes, &tokens) + 2 * row_bytes + (size_t)ctx * sizeof(int32_t);
 }
 
-/* Like pread() and pwrite(), but all of it. -EIO for a file that ends before. */
-static int read_all(int fd, void *to, size_t n, uint64_t at)
-{
-	for (size_t done = 0; done < n;) {
-		ssize_t got = pread(fd, (char *)to + done, n - done, (off_t)(at + done));
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return got < 0 ? -errno : -EIO;
-		done += (size_t)got;
-	}
-	return 0;
-}
-
+/* pwrite() of all n bytes. */
 static int write_all(int fd, const void *from, size_t n, uint64_t at)
 {
 	for (size_t done = 0; done < n;) {
@@ -149,7 +136,7 @@ static int read_head(struct kv_session *s, char *why)
 		return fail(why, EINVAL, "%s is not a plain file", s->path);
 	s->size = (uint64_t)st.st_size;
 	size_t n = s->size < sizeof(h) ? (size_t)s->size : sizeof(h);
-	int r = read_all(s->fd, &h, n, 0);
+	int r = read_at(s->fd, &h, n, 0);
 	if (r)
 		return cannot_read(s, r, why);
 	/* Killed while it wrote the head: as good as empty. */
@@ -214,14 +201,14 @@ static int read_block(struct kv_session *s)
 
 	if (left < sizeof(*b))
 		return 0;
-	int r = read_all(s->fd, b, sizeof(*b), s->good);
+	int r = read_at(s->fd, b, sizeof(*b), s->good);
 	if (r)
 		return r;
 	if (b->count < 1 || b->count > (uint32_t)s->per_block || b->first > (uint32_t)s->n ||
 	    (uint64_t)b->first + b->count > max || b->tie > INT_MAX || b->zero ||
 	    b->bytes != b->count * one || b->bytes > left - sizeof(*b))
 		return 0;
-	r = read_all(s->fd, b + 1, (size_t)b->bytes, s->good + sizeof(*b));
+	r = read_at(s->fd, b + 1, (size_t)b->bytes, s->good + sizeof(*b));
 	if (r)
 		return r;
 	size_t n = sizeof(*b) + (size_t)b->bytes - sizeof(b->check);
