@@ -91,25 +91,17 @@ $(BUILD)/flags: force
 	@mkdir -p $(BUILD)
 	@echo '$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_CFLAGS) $(INT8_CFLAGS)' | cmp -s - $@ || echo '$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_CFLAGS) $(INT8_CFLAGS)' > $@
 
-$(KERNEL_ISAS:%=$(BUILD)/obj/engine/kernel_%.o): $(BUILD)/obj/engine/kernel_%.o: engine/kernel_isa.c $(BUILD)/flags
-	$(call say,CC)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) -DKERNEL_ISA=$* $(ALL_CFLAGS) $(KERNEL_CFLAGS) $(ISA_$*) -c -o $@ $<
-
-$(KERNEL_ISAS:%=$(BUILD)/obj/engine/int8_%.o): $(BUILD)/obj/engine/int8_%.o: engine/kernel_int8.c $(BUILD)/flags
-	$(call say,CC)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) -DKERNEL_ISA=$* $(ALL_CFLAGS) $(INT8_CFLAGS) $(ISA_$*) -c -o $@ $<
-
-$(KERNEL_ISAS:%=$(BUILD)/obj/engine/ggml_%.o): $(BUILD)/obj/engine/ggml_%.o: engine/ggml.c $(BUILD)/flags
-	$(call say,CC)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) -DKERNEL_ISA=$* $(ALL_CFLAGS) $(INT8_CFLAGS) $(ISA_$*) -c -o $@ $<
-
-$(patsubst %,$(BUILD)/obj/engine/blocks_%.o,$(KERNEL_ISAS) amx): $(BUILD)/obj/engine/blocks_%.o: engine/kernel_blocks.c $(BUILD)/flags
-	$(call say,CC)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) -DKERNEL_ISA=$* $(ALL_CFLAGS) $(INT8_CFLAGS) $(ISA_$*) -c -o $@ $<
+# isa_rule NAME,SOURCE,ISAS,FLAGS: an object for each instruction set, NAME_avx2.o say; FLAGS is a variable's name.
+define isa_rule
+$(3:%=$(BUILD)/obj/engine/$(1)_%.o): $(BUILD)/obj/engine/$(1)_%.o: engine/$(2).c $(BUILD)/flags
+	$$(call say,CC)
+	@mkdir -p $$(@D)
+	$$(Q)$$(CC) $$(CPPFLAGS) -DKERNEL_ISA=$$* $$(ALL_CFLAGS) $$($(4)) $$(ISA_$$*) -c -o $$@ $$<
+endef
+$(eval $(call isa_rule,kernel,kernel_isa,$(KERNEL_ISAS),KERNEL_CFLAGS))
+$(eval $(call isa_rule,int8,kernel_int8,$(KERNEL_ISAS),INT8_CFLAGS))
+$(eval $(call isa_rule,ggml,ggml,$(KERNEL_ISAS),INT8_CFLAGS))
+$(eval $(call isa_rule,blocks,kernel_blocks,$(KERNEL_ISAS) amx,INT8_CFLAGS))
 
 $(BUILD)/obj/engine/kernel_amx.o: ALL_CFLAGS += $(INT8_CFLAGS) $(ISA_amx)
 

@@ -193,7 +193,6 @@ static const struct arch archs[] = {
 		.scoring_name = "softmax",
 		.router_bias = true,
 		.expert_biases = true,
-		.act = ACT_CLAMPED,
 		EXPERTS("intermediate_size", "mlp.router"),
 		.transposed = true,
 	},

@@ -26,9 +26,6 @@ enum group_score { GROUP_TWO_LARGEST, GROUP_LARGEST };
 /* Queries and keys may be normed: each head alone, or all heads as one vector. */
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE };
 
-/* silu(gate) * up, or gpt-oss's clamped form (ffn.h). */
-enum activation { ACT_SILU, ACT_CLAMPED };
-
 /* Layers that see only the last tokens: none, all of them, or those that "layer_types" names (by
  * default every other one, the first included). */
 enum window_rule { WINDOW_NEVER, WINDOW_ALL, WINDOW_BY_LAYER };
@@ -57,7 +54,6 @@ struct arch {
 	/* Router and experts */
 	enum router_scoring scoring;
 	enum group_score group_score;
-	enum activation act;
 	/* Constants that no configuration holds. */
 	float index_norm_eps; /* of the indexer's LayerNorm */
 	float lora_norm_eps;  /* of the norms between low-rank steps; 0: rms_norm_eps */
@@ -67,7 +63,7 @@ struct arch {
 	bool select_bias;   /* a bias that helps to choose and is no part of the weight */
 	bool scale_if_raw;  /* routed_scaling_factor is not for normalised weights */
 	bool router_bias;   /* of the logits */
-	bool expert_biases; /* of the experts' matrices */
+	bool expert_biases; /* of the experts' matrices; with them the clamped activation (ffn.h) */
 	bool shared_gate;   /* the shared expert has a gate, and a width of its own */
 	bool transposed;    /* experts in one tensor lie [in, out], gate and up in turn */
 };

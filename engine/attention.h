@@ -21,7 +21,7 @@
 #include "engine/indexer.h"
 
 /* Queries that attention() takes at once at most. It bounds the buffers below, which are large
- * (70,000 floats a query for GLM-5.2), and is enough for unpacked weights to be used well. */
+ * (122,000 floats a query for GLM-5.2), and is enough for unpacked weights to be used well. */
 #define ATTENTION_ROWS 64
 
 /* Heads of a query that a thread takes at a time, since all of them have the same keys; and how

@@ -116,24 +116,14 @@ static void say_memory(const struct client *c, const struct engine_memory *m,
 			c->mount, need->wanted, o->ctx);
 }
 
-int client_load(struct client *c, const struct common_options *o, const struct engine_need *need,
-		bool session, bool quiet, char *why)
+int client_load(struct client *c, const struct engine_options *asked,
+		const struct engine_need *need, bool quiet, char *why)
 {
-	const struct engine_options asked = { .threads = o->threads,
-					      .ctx = o->ctx,
-					      .chunk = o->chunk,
-					      .memory = o->memory,
-					      .session = session,
-					      .kv = o->kv,
-					      .float_activations = o->float_activations,
-					      .draft = o->draft,
-					      .lookahead = o->lookahead,
-					      .profile = o->profile,
-					      .progress = &c->status.progress };
 	struct engine_options options;
 	struct engine_memory m;
-	int r = engine_plan(c->file, &asked, need, &options, why);
+	int r = engine_plan(c->file, asked, need, &options, why);
 
+	options.progress = &c->status.progress;
 	if (!r)
 		r = engine_memory(c->file, &options, &m, why);
 	if (r)

@@ -36,11 +36,11 @@ struct client {
 int client_tokenizer(const char *mount, struct tokenizer **out, char *why);
 /* model.json and tokenizer. 0 or negative errno with the sentence; client_close() in any case. */
 int client_describe(struct client *c, const char *mount, char *why);
-/* The engine, its context and chunk chosen by engine_plan() where o leaves them open; says on stderr
- * what it takes first unless quiet. session: the memory of one is counted. c->status.progress is in
+/* The engine, its context and chunk chosen by engine_plan() where asked leaves them open; says on
+ * stderr what it takes first unless quiet. What it reports goes to c->status.progress, which is in
  * use until client_close(). */
-int client_load(struct client *c, const struct common_options *o, const struct engine_need *need,
-		bool session, bool quiet, char *why);
+int client_load(struct client *c, const struct engine_options *asked,
+		const struct engine_need *need, bool quiet, char *why);
 void client_close(struct client *c);
 
 /* The text of a file ("-": standard input). */

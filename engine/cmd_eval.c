@@ -34,7 +34,7 @@ enum { OPT_JSON = OPT_OWN };
 
 struct eval {
 	const char *mount, *file;
-	struct common_options common;
+	struct engine_options options;
 	bool json, quiet;
 	struct client client;
 	/* Of the window under way. */
@@ -49,7 +49,7 @@ static int parse_option(struct eval *e, int code, const char *text, char **argv)
 {
 	int status = 0;
 
-	if (option_common(&e->common, code, text, &status))
+	if (option_common(&e->options, code, text, &status))
 		return status;
 	switch (code) {
 	case OPT_HELP:
@@ -170,7 +170,7 @@ static int report(const struct eval *e, double seconds, char *why)
 static int evaluate(struct eval *e, const int32_t *ids, char *why)
 {
 	int max = e->client.file->config.max_positions;
-	int ctx = e->common.ctx ? e->common.ctx : max < DEFAULT_WINDOW ? max : DEFAULT_WINDOW;
+	int ctx = e->options.ctx ? e->options.ctx : max < DEFAULT_WINDOW ? max : DEFAULT_WINDOW;
 	double begin = clock_seconds();
 
 	if (e->total < 2 || ctx < 2)
@@ -180,8 +180,8 @@ static int evaluate(struct eval *e, const int32_t *ids, char *why)
 	e->client.status.progress = (struct progress){ on_progress, e };
 	/* The windows decide the result: no memory may shorten them. */
 	const struct engine_need need = { ctx, ctx, ctx };
-	e->common.ctx = ctx;
-	int r = client_load(&e->client, &e->common, &need, false, e->quiet || e->json, why);
+	e->options.ctx = ctx;
+	int r = client_load(&e->client, &e->options, &need, e->quiet || e->json, why);
 	if (!r)
 		r = windows(e, ids, ctx, why);
 	status_clear(&e->client.status);

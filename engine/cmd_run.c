@@ -62,7 +62,7 @@ enum {
 struct run {
 	/* Options. */
 	const char *mount, *text, *file, *ids_text, *session_file;
-	struct common_options common;
+	struct engine_options options;
 	struct sampler_options sampling;
 	int n, draft; /* draft: DRAFT_AUTO, or how many */
 	bool seed_given, json, logits, quiet;
@@ -94,7 +94,7 @@ static int parse_option(struct run *r, int code, const char *text, char **argv)
 	int64_t v = 0;
 	int status = 0;
 
-	if (option_common(&r->common, code, text, &status))
+	if (option_common(&r->options, code, text, &status))
 		return status;
 	switch (code) {
 	case OPT_HELP:
@@ -137,7 +137,7 @@ static int parse_option(struct run *r, int code, const char *text, char **argv)
 		r->logits = true;
 		return 0;
 	case OPT_PROFILE:
-		r->common.profile = true;
+		r->options.profile = true;
 		return 0;
 	case 'q':
 		r->quiet = true;
@@ -208,7 +208,7 @@ static int read_prompt(struct run *r, char *why)
  * one asked for, or for the model. */
 static int find_need(const struct run *r, struct engine_need *need, char *why)
 {
-	int max = r->client.file->config.max_positions, ctx = r->common.ctx ? r->common.ctx : max;
+	int max = r->client.file->config.max_positions, ctx = r->options.ctx ? r->options.ctx : max;
 	size_t wanted = r->prompt_n + (size_t)r->n;
 
 	if (ctx > max)
@@ -233,7 +233,7 @@ static int choose_draft(struct run *r, char *why)
 	if (r->draft > 0 && !can)
 		return fail(why, EINVAL, "%s has no MTP layer to guess tokens with (--draft)",
 			    r->mount);
-	r->common.draft = r->draft == DRAFT_AUTO ? (can ? DRAFT_AUTO_MOST : 0) : r->draft;
+	r->options.draft = r->draft == DRAFT_AUTO ? (can ? DRAFT_AUTO_MOST : 0) : r->draft;
 	return 0;
 }
 
@@ -375,7 +375,7 @@ static int report(struct run *r, struct generation *g, const struct mount_stats 
 
 	engine_get_stats(r->client.engine, &stats);
 	count_since(r, before, &rep);
-	if (r->common.profile) {
+	if (r->options.profile) {
 		err = find_limits(r, g, &limits, &profile, why);
 		rep.profile = &profile;
 	}
@@ -403,12 +403,10 @@ static void on_progress(void *arg, const char *what, double done, double total)
 /* Before anything is loaded: a session that is not for this run is refused at once. */
 static int open_session(struct run *r, char *why)
 {
-	const struct engine_options o = { .kv = r->common.kv,
-					  .float_activations = r->common.float_activations };
-
+	r->options.session = r->session_file != NULL;
 	if (!r->session_file)
 		return 0;
-	return kv_session_open(r->session_file, r->client.file, &o, &r->session, why);
+	return kv_session_open(r->session_file, r->client.file, &r->options, &r->session, why);
 }
 
 static int restore_session(struct run *r, char *why)
@@ -456,8 +454,7 @@ static int run(struct run *r, char *why)
 		err = open_session(r, why);
 	r->client.status.progress = (struct progress){ on_progress, r };
 	if (!err)
-		err = client_load(&r->client, &r->common, &need, r->session != NULL,
-				  r->quiet || r->json, why);
+		err = client_load(&r->client, &r->options, &need, r->quiet || r->json, why);
 	if (!err)
 		err = new_sampler(r, &sampler, why);
 	if (!err)
@@ -472,7 +469,7 @@ static int run(struct run *r, char *why)
 					.eos_n = r->client.file->eos_count,
 					.want_logits = r->logits,
 					.draft = r->draft,
-					.draft_max = r->common.draft,
+					.draft_max = r->options.draft,
 					.token = on_token,
 					.arg = r,
 					.session = r->session,

@@ -277,7 +277,6 @@ static int read_ffn(const struct json_in *in, struct model_config *c, char *why)
 		c->shared_width = shared * c->expert_width;
 	c->shared_gate = c->arch->shared_gate;
 	c->expert_biases = c->arch->expert_biases;
-	c->act = c->arch->act;
 	c->act_limit = (float)limit;
 	return 0;
 }

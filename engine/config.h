@@ -46,9 +46,8 @@ struct model_config {
 	int expert_width, experts, topk;
 	int shared_width; /* of the shared experts together; 0: there is none */
 	bool shared_gate;
-	enum activation act;
+	bool expert_biases; /* and the clamped activation, struct ffn_biases */
 	float act_limit;
-	bool expert_biases;
 	int groups, groups_kept;
 	enum group_score group_score;
 	enum router_scoring scoring;

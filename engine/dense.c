@@ -100,15 +100,12 @@ static int populate(char *base, const struct span *s, struct filling *f)
 
 static int read_in(char *base, const struct span *s, int fd, struct filling *f)
 {
-	for (uint64_t at = s->begin; at < s->end;) {
+	for (uint64_t at = s->begin; at < s->end; at += STEP) {
 		size_t n = s->end - at < STEP ? s->end - at : STEP;
-		ssize_t got = pread(fd, base + at, n, (off_t)at);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return got < 0 ? -errno : -EIO;
-		at += (size_t)got;
-		report(f, (size_t)got);
+		int r = read_at(fd, base + at, n, at);
+		if (r)
+			return r;
+		report(f, n);
 	}
 	return 0;
 }

@@ -21,7 +21,7 @@
  *
  * add_group() and add_scaled() add with one rounding: y + (sums * weight_scale) * x_scale, y + a * x.
  *
- * A part begins as part_begin(sums), takes at most PART_STEPS calls of dot_q4() or one of dot_q8(),
+ * A part begins as part_begin(sums), takes at most 8 calls of dot_q4() or one of dot_q8(),
  * and ends as part_end(sums, part). No sum overflows: 16 bits hold 8 * 2 * 15 * 127 and 2 * 128 *
  * 127. Sums of integers are exact in any order, a float operation rounds the same everywhere (the
  * multiply-add is a fused one in each instruction set), so each set gives the same bits.
@@ -36,8 +36,7 @@
 
 #include "engine/quant.h"
 
-#define PART_STEPS 8
-#define INLINE     static inline __attribute__((always_inline))
+#define INLINE static inline __attribute__((always_inline))
 
 INLINE int32_t four(const int8_t *x)
 {

@@ -141,6 +141,12 @@ void kvcache_copy_in(struct kvcache *kv, int layers, int first, int n, int of, c
 	}
 }
 
+static void widen(float *to, const uint16_t *from, int n)
+{
+	for (int i = 0; i < n; i++)
+		to[i] = bf16_to_float(from[i]);
+}
+
 const float *kvcache_rows(const struct kvcache *kv, int layer, const int32_t *set, int from, int n,
 			  float *buf)
 {
@@ -151,13 +157,10 @@ const float *kvcache_rows(const struct kvcache *kv, int layer, const int32_t *se
 	for (int i = 0; i < n; i++) {
 		int position = set ? set[i] : from + i;
 		float *to = buf + (size_t)i * width;
-		if (kv->type == KV_F32) {
+		if (kv->type == KV_F32)
 			memcpy(to, row_f32(kv, layer, position), width * sizeof(float));
-			continue;
-		}
-		const uint16_t *row = row_bf16(kv, layer, position);
-		for (size_t c = 0; c < width; c++)
-			to[c] = bf16_to_float(row[c]);
+		else
+			widen(to, row_bf16(kv, layer, position), kv->width);
 	}
 	return buf;
 }
@@ -168,10 +171,7 @@ const float *kvcache_part(const struct kvcache *kv, int layer, int position, int
 	*ld = (size_t)(kv->type == KV_F32 ? kv->width : count);
 	if (kv->type == KV_F32)
 		return row_f32(kv, layer, position) + from;
-	for (int i = 0; i < n; i++) {
-		const uint16_t *row = row_bf16(kv, layer, position + i) + from;
-		for (int k = 0; k < count; k++)
-			buf[(size_t)i * *ld + (size_t)k] = bf16_to_float(row[k]);
-	}
+	for (int i = 0; i < n; i++)
+		widen(buf + (size_t)i * *ld, row_bf16(kv, layer, position + i) + from, count);
 	return buf;
 }

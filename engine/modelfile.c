@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "engine/fail.h"
 #include "engine/jsonread.h"
@@ -311,7 +312,7 @@ static int read_eos(const struct json_in *in, struct modelfile *m, char *why)
 static int read_root(const struct json_in *in, struct modelfile *m, char *why)
 {
 	const json_t *config;
-	const char *format, *name;
+	const char *format;
 	char where[4200];
 	int version;
 	int r = in_text(in, "format", NULL, &format, why);
@@ -328,14 +329,9 @@ static int read_root(const struct json_in *in, struct modelfile *m, char *why)
 			"anew with coli-pack",
 			in->where, version, MODEL_VERSION);
 	if (!r)
-		r = in_text(in, "name", "", &name, why);
-	if (!r)
 		r = in_object(in, "config", &config, why);
 	if (r)
 		return r;
-	m->name = strdup(name);
-	if (!m->name)
-		return fail(why, ENOMEM, "%s: no memory", in->where);
 	snprintf(where, sizeof(where), "%s: config", in->where);
 	r = config_read(config, where, &m->config, why);
 	if (!r)
@@ -387,22 +383,33 @@ int modelfile_parse(const char *text, size_t bytes, const char *dir, const char 
 	int r = parse_object(text, bytes, where, &root, why);
 
 	*out = NULL;
-	return r ? r : read_model(root, dir, where, out, why);
+	if (!r)
+		r = read_model(root, dir, where, out, why);
+	if (!r)
+		(*out)->hash = XXH3_64bits(text, bytes);
+	return r;
+}
+
+static int read_text(const char *dir, char path[MODEL_PATH_MAX], char **text, size_t *bytes,
+		     char *why)
+{
+	if (snprintf(path, MODEL_PATH_MAX, "%s/model.json", dir) >= MODEL_PATH_MAX)
+		return fail(why, ENAMETOOLONG, "the name of the mount is too long");
+	int r = read_whole(path, MODEL_TEXT_MAX, text, bytes);
+	if (r == -ENOENT || r == -ENOTDIR)
+		return fail(why, ENOENT, "%s holds no model.json: is expertfs mounted there?", dir);
+	return r ? mount_fail(why, -r, dir, "the model description", path) : 0;
 }
 
 int modelfile_json(const char *dir, char path[MODEL_PATH_MAX], json_t **out, char *why)
 {
 	char *text;
 	size_t bytes;
+	int r = read_text(dir, path, &text, &bytes, why);
 
 	*out = NULL;
-	if (snprintf(path, MODEL_PATH_MAX, "%s/model.json", dir) >= MODEL_PATH_MAX)
-		return fail(why, ENAMETOOLONG, "the name of the mount is too long");
-	int r = read_whole(path, MODEL_TEXT_MAX, &text, &bytes);
-	if (r == -ENOENT || r == -ENOTDIR)
-		return fail(why, ENOENT, "%s holds no model.json: is expertfs mounted there?", dir);
 	if (r)
-		return mount_fail(why, -r, dir, "the model description", path);
+		return r;
 	r = parse_object(text, bytes, path, out, why);
 	free(text);
 	return r;
@@ -410,12 +417,16 @@ int modelfile_json(const char *dir, char path[MODEL_PATH_MAX], json_t **out, cha
 
 int modelfile_load(const char *dir, struct modelfile **out, char *why)
 {
-	char path[MODEL_PATH_MAX];
-	json_t *root;
-	int r = modelfile_json(dir, path, &root, why);
+	char path[MODEL_PATH_MAX], *text;
+	size_t bytes;
+	int r = read_text(dir, path, &text, &bytes, why);
 
 	*out = NULL;
-	return r ? r : read_model(root, dir, path, out, why);
+	if (r)
+		return r;
+	r = modelfile_parse(text, bytes, dir, path, out, why);
+	free(text);
+	return r;
 }
 
 void modelfile_free(struct modelfile *m)
@@ -430,7 +441,6 @@ void modelfile_free(struct modelfile *m)
 	for (int i = 0; i < m->dense_files; i++)
 		free(m->dense_file[i].name);
 	free(m->dense_file);
-	free(m->name);
 	free(m->dir);
 	free(m);
 }

@@ -84,8 +84,8 @@ struct expert_layout {
 };
 
 struct modelfile {
-	char *dir; /* as the caller gave it: what sentences name */
-	char *name;
+	char *dir;     /* as the caller gave it: what sentences name */
+	uint64_t hash; /* XXH3 of model.json's text: that it is this model */
 	struct model_config config;
 	int eos_count;
 	int32_t *eos;

@@ -91,6 +91,19 @@ int read_whole(const char *path, size_t max, char **data, size_t *bytes)
 	return r;
 }
 
+int read_at(int fd, void *to, size_t n, uint64_t at)
+{
+	for (size_t done = 0; done < n;) {
+		ssize_t got = pread(fd, (char *)to + done, n - done, (off_t)(at + done));
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return got < 0 ? -errno : -EIO;
+		done += (size_t)got;
+	}
+	return 0;
+}
+
 static int count(const struct json_in *in, const char *key, int64_t *out, char *why)
 {
 	return in_int(in, key, 0, INT64_MAX, -1, out, why);

@@ -44,5 +44,7 @@ int mount_fail(char *why, int err, const char *dir, const char *what, const char
 int read_whole(const char *path, size_t max, char **data, size_t *bytes);
 /* The same from an open file that may be a pipe; does not close it. */
 int read_descriptor(int fd, size_t max, char **data, size_t *bytes);
+/* pread() of all n bytes. 0 or negative errno, -EIO for a file that ends before. */
+int read_at(int fd, void *to, size_t n, uint64_t at);
 
 #endif

@@ -21,8 +21,9 @@ const char common_help[] =
 	"use)\n"
 	"  --ctx N         tokens the context holds\n"
 	"  --kv f32|bf16   how the key-value cache is kept (default f32)\n"
-	"  --activations 8|32  bits of what is multiplied with weights of 4 and 8 bits (default 8; "
-	"32 is slower)\n"
+	"  --activations 8|32  bits of what is multiplied with weights of 8 bits and fewer, except "
+	"GGUF's Q2_K\n"
+	"                  (default 8; 32 is slower)\n"
 	"  --lookahead auto|on|off  tell the daemon early which experts the next layer will want "
 	"(default auto:\n"
 	"                  while tokens come faster with it)\n"
@@ -135,7 +136,7 @@ static int parse_lookahead(const char *text, enum lookahead_mode *mode)
 	return say_usage("--lookahead takes auto, on or off, not \"%s\"", text);
 }
 
-static int common(struct common_options *o, int code, const char *text)
+static int common(struct engine_options *o, int code, const char *text)
 {
 	int64_t n = 0;
 	int r;
@@ -170,7 +171,7 @@ static int common(struct common_options *o, int code, const char *text)
 	}
 }
 
-bool option_common(struct common_options *o, int code, const char *text, int *status)
+bool option_common(struct engine_options *o, int code, const char *text, int *status)
 {
 	if (code < OPT_THREADS || code > OPT_MEMORY)
 		return false;

@@ -31,17 +31,7 @@ int option_number(const char *name, const char *text, double lo, double hi, doub
 /* "12G", "512M", "1.5g", "4096": binary units, as expertfs takes them. At least 1. */
 int option_size(const char *name, const char *text, uint64_t *out);
 
-/* --threads, --ctx, --kv, --activations, --lookahead, --chunk, --memory. 0: not given. */
-struct common_options {
-	int threads, ctx, chunk;
-	uint64_t memory;
-	enum kv_type kv;
-	bool float_activations;
-	int draft; /* engine_options.draft; no option of its own here */
-	enum lookahead_mode lookahead;
-	bool profile; /* an option of run */
-};
-
+/* Options of the engine that subcommands share. */
 enum {
 	OPT_HELP = 999,
 	OPT_THREADS,
@@ -70,8 +60,8 @@ enum {
 /* For the --help of a subcommand. */
 extern const char common_help[];
 
-/* True if code is one of the above; then *status is 0 or EXIT_USAGE. */
-bool option_common(struct common_options *o, int code, const char *text, int *status);
+/* True if code is one of the above; then *status is 0 or EXIT_USAGE. What is not given stays 0. */
+bool option_common(struct engine_options *o, int code, const char *text, int *status);
 
 /* Token ids separated by white space or commas. *ids to be freed. 0 or negative errno. */
 int parse_ids(const char *text, int32_t **ids, size_t *n, char *why);

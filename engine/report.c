@@ -54,16 +54,6 @@ static json_t *text_value(const char *text, size_t bytes)
 	return value;
 }
 
-static json_t *positive_or_null(double v)
-{
-	return v > 0 ? json_real(v) : json_null();
-}
-
-static json_t *count_or_null(int64_t v)
-{
-	return v >= 0 ? json_integer(v) : json_null();
-}
-
 /* Tokens of the prompt that went through the model. */
 static int computed(const struct generation *g)
 {

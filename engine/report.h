@@ -5,7 +5,6 @@
 #ifndef ENGINE_REPORT_H
 #define ENGINE_REPORT_H
 
-#include "engine/client.h"
 #include "engine/generate.h"
 #include "engine/report_profile.h"
 

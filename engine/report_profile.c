@@ -24,6 +24,16 @@ static const char *const label[PROFILE_PARTS] = {
 
 static const char *const unit[LIMITS] = { "GB/s", "GB/s", "billion multiply-adds/s" };
 
+json_t *count_or_null(int64_t n)
+{
+	return n >= 0 ? json_integer(n) : json_null();
+}
+
+json_t *positive_or_null(double v)
+{
+	return v > 0 ? json_real(v) : json_null();
+}
+
 static json_t *phase_json(const struct profile_report *r, enum profile_phase phase)
 {
 	const struct profile_counts *c = &r->profile->counts[phase];
@@ -36,8 +46,7 @@ static json_t *phase_json(const struct profile_report *r, enum profile_phase pha
 		json_object_set_new(o, profile_part_name((enum profile_part)i),
 				    json_real(r->profile->seconds[phase][i]));
 	json_object_set_new(o, "expert_bytes", json_integer((json_int_t)c->expert_bytes));
-	json_object_set_new(o, "bytes_read",
-			    c->bytes_read < 0 ? json_null() : json_integer(c->bytes_read));
+	json_object_set_new(o, "bytes_read", count_or_null(c->bytes_read));
 	for (int i = 0; i < LIMITS; i++)
 		json_object_set_new(share, limit_name((enum limit)i),
 				    json_real(limit_share(r->limits, phase, (enum limit)i)));
@@ -109,16 +118,6 @@ void profile_lines(const struct profile_report *r)
 		limit_line(r, (enum profile_phase)k);
 }
 
-static json_t *count_or_null(int64_t n)
-{
-	return n >= 0 ? json_integer(n) : json_null();
-}
-
-static json_t *time_or_null(double s)
-{
-	return s > 0 ? json_real(s) : json_null();
-}
-
 json_t *lookahead_json(const struct lookahead_stats *s, const struct guess_counts *g)
 {
 	json_t *o = json_object();
@@ -130,8 +129,8 @@ json_t *lookahead_json(const struct lookahead_stats *s, const struct guess_count
 	json_object_set_new(o, "used", count_or_null(g->used));
 	json_object_set_new(o, "wasted", count_or_null(g->wasted));
 	json_object_set_new(o, "trials", json_integer(s->trials));
-	json_object_set_new(o, "token_with_s", time_or_null(s->on_s));
-	json_object_set_new(o, "token_without_s", time_or_null(s->off_s));
+	json_object_set_new(o, "token_with_s", positive_or_null(s->on_s));
+	json_object_set_new(o, "token_without_s", positive_or_null(s->off_s));
 	return o;
 }
 

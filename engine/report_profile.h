@@ -24,10 +24,13 @@ struct guess_counts {
 /* New references; NULL: no memory. */
 json_t *profile_json(const struct profile_report *r);
 json_t *lookahead_json(const struct lookahead_stats *s, const struct guess_counts *g);
+/* JSON's null for what is not known: counts below 0, amounts that are not above it. */
+json_t *count_or_null(int64_t n);
+json_t *positive_or_null(double v);
 
 /* To stderr: a table, and a line for each phase that says what limited it. */
 void profile_lines(const struct profile_report *r);
-/* To stderr; nothing if nothing was foretold and nothing keeps from it but a plain directory. */
+/* To stderr; nothing if nothing was foretold. */
 void lookahead_lines(const struct lookahead_stats *s, const struct guess_counts *g);
 
 #endif

@@ -71,20 +71,7 @@ size_t kv_session_bytes(size_t row_bytes, int ctx)
 	return block_room(row_bytes, &tokens) + 2 * row_bytes + (size_t)ctx * sizeof(int32_t);
 }
 
-/* Like pread() and pwrite(), but all of it. -EIO for a file that ends before. */
-static int read_all(int fd, void *to, size_t n, uint64_t at)
-{
-	for (size_t done = 0; done < n;) {
-		ssize_t got = pread(fd, (char *)to + done, n - done, (off_t)(at + done));
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return got < 0 ? -errno : -EIO;
-		done += (size_t)got;
-	}
-	return 0;
-}
-
+/* pwrite() of all n bytes. */
 static int write_all(int fd, const void *from, size_t n, uint64_t at)
 {
 	for (size_t done = 0; done < n;) {
@@ -108,22 +95,12 @@ static uint64_t head_check(const struct head *h)
 	return XXH3_64bits(h, offsetof(struct head, check));
 }
 
-static int describe(struct kv_session *s, const struct engine_options *o, char *why)
+static void describe(struct kv_session *s, const struct engine_options *o)
 {
-	char path[4096], *text = NULL;
-	size_t bytes = 0;
-
-	if (snprintf(path, sizeof(path), "%s/model.json", s->file->dir) >= (int)sizeof(path))
-		return fail(why, ENAMETOOLONG, "the name of the mount is too long");
-	int r = read_whole(path, MODEL_TEXT_MAX, &text, &bytes);
-	if (r)
-		return mount_fail(why, -r, s->file->dir, "the model's description", path);
+	memcpy(s->head.magic, magic, sizeof(magic));
 	s->head.kv = o->kv == KV_BF16;
 	s->head.activations = o->float_activations ? 32 : 8;
-	s->head.model = XXH3_64bits(text, bytes);
-	memcpy(s->head.magic, magic, sizeof(magic));
-	free(text);
-	return 0;
+	s->head.model = s->file->hash;
 }
 
 /* The file's head against what this run's would be. */
@@ -159,7 +136,7 @@ static int read_head(struct kv_session *s, char *why)
 		return fail(why, EINVAL, "%s is not a plain file", s->path);
 	s->size = (uint64_t)st.st_size;
 	size_t n = s->size < sizeof(h) ? (size_t)s->size : sizeof(h);
-	int r = read_all(s->fd, &h, n, 0);
+	int r = read_at(s->fd, &h, n, 0);
 	if (r)
 		return cannot_read(s, r, why);
 	/* Killed while it wrote the head: as good as empty. */
@@ -189,10 +166,10 @@ int kv_session_open(const char *path, const struct modelfile *file, const struct
 			    ? fail(why, EBUSY, "the session %s is in use by another process", path)
 			    : fail(why, errno, "the session %s cannot be locked: %s", path,
 				   strerror(errno));
-	if (!r)
-		r = describe(s, o, why);
-	if (!r)
+	if (!r) {
+		describe(s, o);
 		r = read_head(s, why);
+	}
 	if (r)
 		kv_session_close(s);
 	else
@@ -224,14 +201,14 @@ static int read_block(struct kv_session *s)
 
 	if (left < sizeof(*b))
 		return 0;
-	int r = read_all(s->fd, b, sizeof(*b), s->good);
+	int r = read_at(s->fd, b, sizeof(*b), s->good);
 	if (r)
 		return r;
 	if (b->count < 1 || b->count > (uint32_t)s->per_block || b->first > (uint32_t)s->n ||
 	    (uint64_t)b->first + b->count > max || b->tie > INT_MAX || b->zero ||
 	    b->bytes != b->count * one || b->bytes > left - sizeof(*b))
 		return 0;
-	r = read_all(s->fd, b + 1, (size_t)b->bytes, s->good + sizeof(*b));
+	r = read_at(s->fd, b + 1, (size_t)b->bytes, s->good + sizeof(*b));
 	if (r)
 		return r;
 	size_t n = sizeof(*b) + (size_t)b->bytes - sizeof(b->check);

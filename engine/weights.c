@@ -59,12 +59,17 @@ static void bind_ffn(struct binder *b, const char *prefix, int hidden, int width
 	matrix(b, name, hidden, width, &f->down);
 }
 
-static void bind_kv_b(struct binder *b, const struct model_config *c, struct attention_weights *a)
+static bool has_tensor(const struct modelfile *m, int layer, const char *name)
 {
+	const struct binder b = { .layer = layer };
 	char buf[128];
 
-	if (!modelfile_tensor(b->dense->file,
-			      full_name(b, "self_attn.k_b_proj.weight", buf, sizeof(buf)))) {
+	return modelfile_tensor(m, full_name(&b, name, buf, sizeof(buf))) != NULL;
+}
+
+static void bind_kv_b(struct binder *b, const struct model_config *c, struct attention_weights *a)
+{
+	if (!has_tensor(b->dense->file, b->layer, "self_attn.k_b_proj.weight")) {
 		matrix(b, "self_attn.kv_b_proj.weight", c->heads * (c->nope + c->v_dim), c->kv_lora,
 		       &a->kv_b);
 		return;
@@ -171,14 +176,6 @@ static void bind_layer(struct binder *b, const struct model_config *c, struct la
 }
 
 #define MTP_JOIN "eh_proj.weight"
-
-static bool has_tensor(const struct modelfile *m, int layer, const char *name)
-{
-	const struct binder b = { .layer = layer };
-	char buf[128];
-
-	return modelfile_tensor(m, full_name(&b, name, buf, sizeof(buf))) != NULL;
-}
 
 bool weights_have_mtp(const struct modelfile *m)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * draft_logits DIR COUNT ID...: what the MTP layer of a model guesses after a prompt, as JSON for
- * compare.py: the token that the model itself takes next, and the logits of COUNT guesses behind
+ * test_draft.sh: the token that the model itself takes next, and the logits of COUNT guesses behind
  * it, each made from the best of the one before.
  */
 #include <jansson.h>

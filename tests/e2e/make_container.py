@@ -23,27 +23,9 @@ import re
 import shutil
 import struct
 
+from safetensors_file import read
+
 E4M3 = [(8 + (b & 7)) * 2.0 ** ((b >> 3) - 10) if b >> 3 else (b & 7) * 2.0 ** -9 for b in range(127)]
-
-
-def read(directory):
-    """name -> (shape, floats), of F32 and BF16 tensors"""
-    out = {}
-    for name in sorted(os.listdir(directory)):
-        if not name.endswith(".safetensors"):
-            continue
-        with open(os.path.join(directory, name), "rb") as f:
-            header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-            data = f.read()
-        header.pop("__metadata__", None)
-        for tensor, entry in header.items():
-            raw = data[slice(*entry["data_offsets"])]
-            if entry["dtype"] == "BF16":
-                wide = bytearray(2 * len(raw))
-                wide[2::4], wide[3::4] = raw[0::2], raw[1::2]
-                raw = bytes(wide)
-            out[tensor] = entry["shape"], array.array("f", raw)
-    return out
 
 
 def write(path, tensors, stamps):

@@ -17,8 +17,10 @@ import array
 import json
 import struct
 
+from gguf_file import BOOL, array_key, key, vocabulary, write
+from safetensors_file import read
+
 TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}
-ALIGN = 32
 
 NAMES = {
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
@@ -32,23 +34,6 @@ NAMES = {
     "mlp.shared_experts.up_proj": "ffn_up_shexp", "mlp.shared_experts.down_proj": "ffn_down_shexp",
 }
 GLOBALS = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
-
-
-def read_checkpoint(folder):
-    """name -> (shape, floats)"""
-    with open(folder + "/model.safetensors", "rb") as f:
-        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-        start = f.tell()
-        tensors = {}
-        for name, t in header.items():
-            if name == "__metadata__":
-                continue
-            assert t["dtype"] == "F32", name
-            f.seek(start + t["data_offsets"][0])
-            x = array.array("f")
-            x.frombytes(f.read(t["data_offsets"][1] - t["data_offsets"][0]))
-            tensors[name] = (t["shape"], x)
-    return tensors
 
 
 def q8_0(x):
@@ -76,6 +61,10 @@ def encode(kind, x):
     if kind == "f16":
         return struct.pack(f"<{len(x)}e", *x)
     return q8_0(x) if kind == "q8_0" else q4_0(x)
+
+
+def encoded(tensors):
+    return ((name, TYPES[kind], dims, encode(kind, x)) for name, kind, dims, x in tensors)
 
 
 def dense_name(name):
@@ -131,40 +120,6 @@ def convert(c, tensors, o):
     return out
 
 
-def text(s):
-    s = s.encode()
-    return struct.pack("<Q", len(s)) + s
-
-
-def key(name, kind, value):
-    if kind == "s":
-        return text(name) + struct.pack("<I", 8) + text(value)
-    number = {"u16": 2, "u32": 4, "f32": 6, "bool": 7}[kind]
-    return text(name) + struct.pack("<I", number) + struct.pack({2: "<H", 4: "<I", 6: "<f", 7: "<B"}[number], value)
-
-
-def vocabulary(path, few):
-    """The keys of tokenizer.ggml; few: only the first tokens, and no merges."""
-    with open(path, encoding="utf-8") as f:
-        t = json.load(f)
-    kinds = {token: 1 for token in t["model"]["vocab"]}
-    kinds.update({a["content"]: 3 if a["special"] else 4 for a in t["added_tokens"]})
-    ids = {**t["model"]["vocab"], **{a["content"]: a["id"] for a in t["added_tokens"]}}
-    tokens = sorted(ids, key=ids.get)
-    merges = [m if isinstance(m, str) else " ".join(m) for m in t["model"]["merges"]]
-    assert [ids[x] for x in tokens] == list(range(len(tokens)))
-    if few:
-        tokens, merges = tokens[:20], []
-
-    def array(name, kind, n, data):
-        return text("tokenizer.ggml." + name) + struct.pack("<IIQ", 9, kind, n) + data
-
-    return [key("tokenizer.ggml.model", "s", "gpt2"), key("tokenizer.ggml.pre", "s", "glm4"),
-            array("tokens", 8, len(tokens), b"".join(map(text, tokens))),
-            array("token_type", 5, len(tokens), struct.pack(f"<{len(tokens)}i", *(kinds[x] for x in tokens))),
-            array("merges", 8, len(merges), b"".join(map(text, merges)))]
-
-
 def metadata(c, eos):
     a = "glm-dsa."
     rope, nope = c["qk_rope_head_dim"], c["qk_nope_head_dim"]
@@ -187,8 +142,8 @@ def metadata(c, eos):
         key(a + "attention.indexer.head_count", "u32", c["index_n_heads"]),
         key(a + "attention.indexer.key_length", "u32", c["index_head_dim"]),
         key(a + "attention.indexer.top_k", "u32", c["index_topk"]),
-        text(a + "attention.indexer.types") + struct.pack("<IIQ", 9, 7, len(c["indexer_types"])) +
-        bytes(t == "full" for t in c["indexer_types"]),
+        array_key(a + "attention.indexer.types", BOOL, len(c["indexer_types"]),
+                  bytes(t == "full" for t in c["indexer_types"])),
         key(a + "rope.dimension_count", "u32", rope),
         key(a + "rope.freq_base", "f32", c["rope_parameters"]["rope_theta"]),
         key(a + "leading_dense_block_count", "u32", c["first_k_dense_replace"]),
@@ -205,17 +160,6 @@ def metadata(c, eos):
     return keys + [key("tokenizer.ggml.eos_token_id", "u32", eos)]
 
 
-def write(path, keys, tensors, header_only=False):
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys)) + b"".join(keys)
-    data = bytearray()
-    for name, kind, dims, x in tensors:
-        head += text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, TYPES[kind], len(data))
-        data += encode(kind, x)
-        data += bytes(-len(data) % ALIGN)
-    with open(path, "wb") as f:
-        f.write(head if header_only else head + bytes(-len(head) % ALIGN) + data)
-
-
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("checkpoint")
@@ -230,20 +174,21 @@ def main():
     o = p.parse_args()
     with open(o.checkpoint + "/config.json", encoding="utf-8") as f:
         c = json.load(f)
-    keys = metadata(c, c["eos_token_id"][0]) + vocabulary(o.checkpoint + "/tokenizer.json", o.header_only)
+    words, _ = vocabulary(o.checkpoint + "/tokenizer.json", o.header_only)
+    keys = metadata(c, c["eos_token_id"][0]) + words
     if o.template:
         with open(o.template, encoding="utf-8") as f:
             keys.append(key("tokenizer.chat_template", "s", f.read()))
-    tensors = convert(c, read_checkpoint(o.checkpoint), o)
+    tensors = convert(c, read(o.checkpoint), o)
     if o.split == 1:
-        write(o.out, keys, tensors, o.header_only)
+        write(o.out, keys, encoded(tensors), o.header_only)
         return
     for i in range(o.split):
         mine = tensors[i::o.split]
         of = [key("split.no", "u16", i), key("split.count", "u16", o.split)]
         if i == 0:
             of += keys + [key("split.tensors.count", "u32", len(tensors))]
-        write(o.out.replace("-00001-of-", f"-{i + 1:05d}-of-"), of, mine)
+        write(o.out.replace("-00001-of-", f"-{i + 1:05d}-of-"), of, encoded(mine))
 
 
 if __name__ == "__main__":

@@ -15,9 +15,7 @@
  * first are folders STORE.drive1, STORE.drive2, ...
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -14,7 +14,7 @@ import random
 import struct
 import sys
 
-from make_gguf import ALIGN, key, text, vocabulary
+from gguf_file import key, vocabulary, write
 
 HIDDEN, WIDTH, HEADS, KV_HEADS, HEAD_DIM, EXPERTS, USED, LAYERS = 256, 256, 4, 2, 64, 4, 2, 2
 
@@ -103,8 +103,7 @@ def tensors(rng, kind, vocab):
 def main(kind, tokenizer, out):
     rng = random.Random("expertfs")
     a = "qwen3moe."
-    words = vocabulary(tokenizer, False)
-    vocab = struct.unpack_from("<Q", words[2], len(text("tokenizer.ggml.tokens")) + 8)[0]
+    words, vocab = vocabulary(tokenizer)
     keys = [
         key("general.architecture", "s", "qwen3moe"),
         key(a + "block_count", "u32", LAYERS), key(a + "context_length", "u32", 1024),
@@ -117,15 +116,7 @@ def main(kind, tokenizer, out):
         key(a + "attention.layer_norm_rms_epsilon", "f32", 1e-6),
         key(a + "rope.freq_base", "f32", 10000), key(a + "expert_count", "u32", EXPERTS),
         key(a + "expert_used_count", "u32", USED)] + words
-    infos, data = b"", bytearray()
-    count = 0
-    for name, typed, dims, x in tensors(rng, kind, vocab):
-        infos += text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, typed, len(data))
-        data += x + bytes(-len(x) % ALIGN)
-        count += 1
-    head = b"GGUF" + struct.pack("<IQQ", 3, count, len(keys)) + b"".join(keys) + infos
-    with open(out, "wb") as f:
-        f.write(head + bytes(-len(head) % ALIGN) + data)
+    write(out, keys, tensors(rng, kind, vocab))
 
 
 if __name__ == "__main__":

@@ -5,67 +5,36 @@
 # after each prompt and greedy continuations compared, at 8 bits the logits roughly; the same bits with
 # other threads and chunks.
 . "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/reference.sh"
 
 families=$TEST_DATA/families
-
-compare()
-{
-	python3 "$ROOT/tests/e2e/compare.py" "$@"
-}
-
-# ask DIR OUT ARGUMENTS...
-ask()
-{
-	local dir=$1 out=$2
-	shift 2
-	coli-engine run "$dir" "$@" --logits --json >"$out" 2>"$WORK/engine.log" </dev/null ||
-		die "coli-engine run $dir ended with $?: $(tail -n 1 "$WORK/engine.log")"
-}
-
-failures=0
-check()
-{
-	local found
-	if found=$("$@" 2>&1); then
-		echo "   $found"
-	else
-		echo "   DIFFERENT: $found"
-		failures=$((failures + 1))
-	fi
-}
 
 # same_bits DIR PROMPT OPTIONS...: as with one thread and the prompt at once.
 same_bits()
 {
 	local dir=$1 prompt=$2
 	shift 2
-	ask "$dir" "$WORK/one.json" --prompt-ids "$prompt" -n 6 --threads 1 "$@"
+	ask "$dir" "$WORK/one.json" --prompt-ids "$prompt" -n 6 "$@"
 	ask "$dir" "$WORK/other.json" --prompt-ids "$prompt" -n 6 --threads 3 --chunk 7 "$@"
-	for key in ids logits; do
-		[ "$(json_get "$WORK/one.json" $key)" = "$(json_get "$WORK/other.json" $key)" ] ||
-			die "$key differ with other threads and chunks ($*)"
-	done
+	equal "$WORK/one.json" "$WORK/other.json" "other threads and chunks ($*)"
 }
 
 # drafts DIR PROMPT: the MTP layer is there, and what it guesses changes no token.
 drafts()
 {
 	local dir=$1 prompt=$2
-	ask "$dir" "$WORK/one.json" --prompt-ids "$prompt" -n 24 --threads 1 --draft off
-	ask "$dir" "$WORK/other.json" --prompt-ids "$prompt" -n 24 --threads 1 --draft 3
+	ask "$dir" "$WORK/one.json" --prompt-ids "$prompt" -n 24 --draft off
+	ask "$dir" "$WORK/other.json" --prompt-ids "$prompt" -n 24 --draft 3
 	[ "$(json_get "$WORK/other.json" draft.drafted)" -gt 0 ] || die 'nothing was drafted'
-	[ "$(json_get "$WORK/one.json" ids)" = "$(json_get "$WORK/other.json" ids)" ] ||
-		die 'tokens differ with drafts'
+	equal "$WORK/one.json" "$WORK/other.json" 'with drafts'
 }
 
 for checkpoint in "$families"/*/; do
 	section "$(basename "$checkpoint")"
 	plain_folder "$checkpoint" "$WORK/plain" --bits 32 --dense-bits 32
-	compare prompts "$checkpoint/expected.json" >"$WORK/prompts"
-	mapfile -t prompts <"$WORK/prompts"
-	[ ${#prompts[@]} -ge 3 ] || die "there are only ${#prompts[@]} prompts"
+	read_prompts "$checkpoint/expected.json" 3
 	for i in "${!prompts[@]}"; do
-		ask "$WORK/plain" "$WORK/out.json" --prompt-ids "${prompts[i]}" -n 16 --threads 1
+		ask "$WORK/plain" "$WORK/out.json" --prompt-ids "${prompts[i]}" -n 16
 		check compare both "$checkpoint/expected.json" "$i" "$WORK/out.json" 1e-4
 	done
 	case $checkpoint in
@@ -75,10 +44,10 @@ for checkpoint in "$families"/*/; do
 	plain_folder "$checkpoint" "$WORK/plain" --bits 4 --dense-bits 8 --group-size 32
 	same_bits "$WORK/plain" "${prompts[2]}"
 	plain_folder "$checkpoint" "$WORK/plain" --bits 8 --dense-bits 8 --group-size 32
-	ask "$WORK/plain" "$WORK/out.json" --prompt-ids "${prompts[2]}" -n 1 --threads 1
+	ask "$WORK/plain" "$WORK/out.json" --prompt-ids "${prompts[2]}" -n 1
 	# So few keys are chosen that rounding takes others: no bound could be small.
 	[[ $checkpoint = */deepseek_v32/ ]] ||
 		check compare logits "$checkpoint/expected.json" 2 "$WORK/out.json" 0.25
 done
 
-[ $failures -eq 0 ] || die "$failures comparisons differ"
+all_same

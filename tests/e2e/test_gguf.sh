@@ -6,6 +6,7 @@
 # any memory and on a plain folder of the same files; usage beside the file or where --state says;
 # the chat template; and what cannot be mounted.
 . "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/reference.sh"
 
 need_fuse
 G=$WORK/g
@@ -13,36 +14,20 @@ M=$WORK/mnt
 EXPECTED=$TEST_DATA/glm-s/expected.json
 mkdir -p "$G" "$M"
 
-compare()
-{
-	python3 "$ROOT/tests/e2e/compare.py" "$@"
-}
-
 make_gguf()
 {
 	python3 "$ROOT/tests/e2e/make_gguf.py" "$TEST_DATA/glm-s" "$@"
 }
 
-# ask DIR OUT ARGUMENTS...
-ask()
-{
-	local dir=$1 out=$2
-	shift 2
-	coli-engine run "$dir" "$@" --threads 1 --json >"$out" 2>"$WORK/engine.log" </dev/null ||
-		die "coli-engine run $dir ended with $?: $(tail -n 1 "$WORK/engine.log")"
-}
+read_prompts "$EXPECTED" 4
 
-compare prompts "$EXPECTED" >"$WORK/prompts"
-mapfile -t prompts <"$WORK/prompts"
-[ ${#prompts[@]} -ge 4 ] || die "no prompts"
-
-# check DIR CASE...: logits and continuation of the reference.
-check()
+# agrees DIR CASE...: logits and continuation of the reference.
+agrees()
 {
 	local dir=$1 i
 	shift
 	for i in "$@"; do
-		ask "$dir" "$WORK/out" --prompt-ids "${prompts[i]}" -n 24 --logits
+		ask "$dir" "$WORK/out" --prompt-ids "${prompts[i]}" -n 24
 		compare both "$EXPECTED" "$i" "$WORK/out" 1e-5
 	done
 }
@@ -52,7 +37,7 @@ make_gguf "$G/one.gguf"
 mount_store "$G/one.gguf" "$M" --memory 64M
 [ "$(stat -c %s "$M/dense.bin")" = "$(stat -c %s "$G/one.gguf")" ] || die "dense.bin is not the file"
 cmp "$M/dense.bin" "$G/one.gguf"
-check "$M" 0 1 2 3
+agrees "$M" 0 1 2 3
 [ "$(stat_of "$M" experts.total)" = 32 ] || die "$(stat_of "$M" experts.total) experts"
 TEXT='Once upon a time, 1234 <|user|> it was é'
 coli-engine tokenize "$M" <<<"$TEXT" >"$WORK/ids"
@@ -67,14 +52,14 @@ cp "$TEST_DATA/glm-s/tokenizer.json" "$WORK/plain/"
 coli-engine tokenize "$WORK/plain" <<<"$TEXT" | cmp - "$WORK/ids"
 
 section "a plain folder of its files"
-check "$WORK/plain" 3
+agrees "$WORK/plain" 3
 
 section "nothing in memory, and direct mode: the same bytes"
 for options in "--memory 0" "--memory 64M --mode direct" "--memory 0 --mode direct" "--memory 64M --io threads"; do
 	# shellcheck disable=SC2086 # options are several words
 	mount_store "$G/one.gguf" "$M" $options
 	diff -r "$M/experts" "$WORK/plain/experts"
-	check "$M" 1
+	agrees "$M" 1
 	unmount "$M"
 done
 
@@ -106,11 +91,11 @@ section "three files, gate and up merged"
 make_gguf "$G/s-00001-of-00003.gguf" --split 3 --merged
 mount_store "$G/s-00001-of-00003.gguf" "$M" --memory 64M
 cmp "$M/dense-00003.bin" "$G/s-00003-of-00003.gguf"
-check "$M" 1 3
+agrees "$M" 1 3
 [ "$(stat_of "$M" drives.2.path)" = "$G/s-00003-of-00003.gguf" ] || die "the third drive is another"
 unmount "$M"
 mount_store "$G/s-00001-of-00003.gguf" "$M" --memory 0 --mode direct
-check "$M" 2
+agrees "$M" 2
 unmount "$M"
 
 section "each expert's matrices by themselves"
@@ -130,19 +115,19 @@ diff -r "$WORK/apart.plain/experts" "$WORK/stacked.plain/experts"
 section "kv_b in one"
 make_gguf "$G/old.gguf" --whole-kv-b
 mount_store "$G/old.gguf" "$M" --memory 64M
-check "$M" 2
+agrees "$M" 2
 unmount "$M"
 
 section "quantised experts: the same tokens wherever they are"
 for type in f16 q8_0 q4_0; do
 	make_gguf "$G/$type.gguf" --experts $type
 	mount_store "$G/$type.gguf" "$M" --memory 64M
-	ask "$M" "$WORK/first" --prompt-ids "${prompts[2]}" -n 1 --logits
+	ask "$M" "$WORK/first" --prompt-ids "${prompts[2]}" -n 1
 	unmount "$M"
 	mount_store "$G/$type.gguf" "$M" --memory 0 --mode direct
-	ask "$M" "$WORK/second" --prompt-ids "${prompts[2]}" -n 1 --logits
+	ask "$M" "$WORK/second" --prompt-ids "${prompts[2]}" -n 1
 	unmount "$M"
-	[ "$(json_get "$WORK/first" logits)" = "$(json_get "$WORK/second" logits)" ] || die "$type: other logits"
+	equal "$WORK/first" "$WORK/second" "$type"
 	cp "$WORK/first" "$WORK/$type"
 done
 compare logits "$EXPECTED" 2 "$WORK/f16" 2e-3
@@ -152,12 +137,12 @@ mkdir "$WORK/d0" "$WORK/d1"
 make_gguf "$G/p-00001-of-00002.gguf" --split 2 --merged --experts q8_0
 coli-pack --drive "$WORK/d0" --drive "$WORK/d1" --speeds 1G,2G "$G/p-00001-of-00002.gguf" "$WORK/store" >/dev/null
 mount_store "$WORK/store" "$M" --memory 0
-ask "$M" "$WORK/out" --prompt-ids "${prompts[2]}" -n 1 --logits
-[ "$(json_get "$WORK/out" logits)" = "$(json_get "$WORK/q8_0" logits)" ] || die "packed: other logits"
+ask "$M" "$WORK/out" --prompt-ids "${prompts[2]}" -n 1
+equal "$WORK/out" "$WORK/q8_0" packed
 unmount "$M"
 coli-pack "$G/one.gguf" "$WORK/f32" >/dev/null
 expertctl export "$WORK/f32" "$WORK/f32.plain" >/dev/null
-check "$WORK/f32.plain" 3
+agrees "$WORK/f32.plain" 3
 expect_fail 1 'one.gguf is a GGUF file, whose tensors are copied as they are: no --bits' coli-pack --bits 8 "$G/one.gguf" "$WORK/no"
 
 section "the chat template: of the mount and of the store as of the checkpoint"

@@ -4,27 +4,13 @@
 # A GGUF file of each type of weights, against llama.cpp twice: on the same file, where both round
 # activations, and with f32 activations on the same numbers as f32, where nothing is rounded.
 . "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/reference.sh"
 
 need_fuse
 M=$WORK/mnt
 G=$WORK/model.gguf
 DATA=$TEST_DATA/gguf-types
 mkdir -p "$M"
-
-compare()
-{
-	python3 "$ROOT/tests/e2e/compare.py" "$@"
-}
-
-# ask PROMPT OPTIONS...
-ask()
-{
-	local prompt=$1
-	shift
-	coli-engine run "$M" --prompt-ids "$prompt" -n 16 --logits --threads 1 --json "$@" \
-		>"$WORK/out" 2>"$WORK/engine.log" </dev/null ||
-		die "coli-engine ended with $?: $(tail -n 1 "$WORK/engine.log")"
-}
 
 # type_is TYPE TOLERANCE: of logits that both round; greedy tokens may part where the best two are as
 # close as that.
@@ -34,14 +20,12 @@ type_is()
 	section "$1"
 	python3 "$ROOT/tests/e2e/make_typed_gguf.py" "$1" "$TEST_DATA/families/mixtral/tokenizer.json" "$G"
 	mount_store "$G" "$M" --memory 64M
-	compare prompts "$DATA/$1.json" >"$WORK/prompts"
-	mapfile -t prompts <"$WORK/prompts"
-	[ ${#prompts[@]} -eq 3 ] || die "${#prompts[@]} prompts"
-	for i in 0 1 2; do
-		ask "${prompts[i]}"
+	read_prompts "$DATA/$1.json" 3
+	for i in "${!prompts[@]}"; do
+		ask "$M" "$WORK/out" --prompt-ids "${prompts[i]}" -n 16
 		compare logits "$DATA/$1.json" "$i" "$WORK/out" "$2"
 		compare greedy "$DATA/$1.json" "$i" "$WORK/out" --close "$2"
-		ask "${prompts[i]}" --activations 32
+		ask "$M" "$WORK/out" --prompt-ids "${prompts[i]}" -n 16 --activations 32
 		compare both "$DATA/$1-as-f32.json" "$i" "$WORK/out" 1e-4
 	done
 	unmount "$M"

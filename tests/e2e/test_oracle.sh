@@ -5,50 +5,16 @@
 # exported to a plain directory, logits after each prompt and greedy continuations compared. Then
 # the story model's loss, and stores of fewer bits against the reference on dequantised weights.
 . "$(dirname "$0")/../lib.sh"
-
-compare()
-{
-	python3 "$ROOT/tests/e2e/compare.py" "$@"
-}
-
-# One thread: the models are tiny, and the machine may have other work.
-# ask DIR OUT ARGUMENTS...
-ask()
-{
-	local dir=$1 out=$2
-	shift 2
-	coli-engine run "$dir" "$@" --threads 1 --json >"$out" 2>"$WORK/engine.log" </dev/null ||
-		die "coli-engine run $dir ended with $?: $(tail -n 1 "$WORK/engine.log")"
-}
-
-failures=0
-check()
-{
-	local found
-	if found=$("$@" 2>&1); then
-		echo "   $found"
-	else
-		echo "   DIFFERENT: $found"
-		failures=$((failures + 1))
-	fi
-}
-
-# read_prompts EXPECTED OPTIONS...: the prompts of its cases become prompts[].
-read_prompts()
-{
-	compare prompts "$@" >"$WORK/prompts" || die "there are no prompts in $1"
-	mapfile -t prompts <"$WORK/prompts"
-	[ ${#prompts[@]} -ge 4 ] || die "$1 holds ${#prompts[@]} cases"
-}
+. "$(dirname "$0")/reference.sh"
 
 # check_cases DIR EXPECTED OPTIONS...: logits and greedy ids of every case.
 check_cases()
 {
 	local dir=$1 expected=$2 i
 	shift 2
-	read_prompts "$expected"
+	read_prompts "$expected" 4
 	for i in "${!prompts[@]}"; do
-		ask "$dir" "$WORK/out.json" --prompt-ids "${prompts[i]}" -n 24 --logits "$@"
+		ask "$dir" "$WORK/out.json" --prompt-ids "${prompts[i]}" -n 24 "$@"
 		check compare both "$expected" "$i" "$WORK/out.json" 1e-3
 	done
 }
@@ -59,10 +25,9 @@ check_bits()
 	local expected=$TEST_DATA/oracles/$1/expected.json i
 	section "oracles/$1 at $2/$3 bits, groups of $4"
 	plain_folder "$TEST_DATA/oracles/$1" "$WORK/bits" --bits "$2" --dense-bits "$3" --group-size "$4"
-	read_prompts "$expected"
+	read_prompts "$expected" 4
 	for i in "${!prompts[@]}"; do
-		ask "$WORK/bits" "$WORK/out.json" --prompt-ids "${prompts[i]}" -n 1 --logits \
-			--activations 32
+		ask "$WORK/bits" "$WORK/out.json" --prompt-ids "${prompts[i]}" -n 1 --activations 32
 		check compare logits "$expected" "$i" "$WORK/out.json" 1e-3 "$2/$3/$4"
 	done
 }
@@ -99,7 +64,7 @@ section 'tale-moe at 16 bits'
 plain_folder "$tale" "$WORK/tale" --bits 16 --dense-bits 16
 eval_tale
 check compare nll "$tale/expected.json" "$WORK/out.json" 0.5
-read_prompts "$tale/expected.json" --text
+read_prompts "$tale/expected.json" 4 --text
 for i in "${!prompts[@]}"; do
 	ask "$WORK/tale" "$WORK/out.json" -p "${prompts[i]}" -n 40
 	check compare greedy "$tale/expected.json" "$i" "$WORK/out.json" --close 0.01
@@ -115,4 +80,4 @@ check compare nll "$TEST_DATA/tale-bits.json" "$WORK/out.json" 0.02 4/8/64
 eval_tale
 check compare nll "$TEST_DATA/tale-bits.json" "$WORK/out.json" 0.1 4/8/64
 
-[ $failures -eq 0 ] || die "$failures comparisons differ"
+all_same

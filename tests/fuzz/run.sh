@@ -9,6 +9,7 @@ ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 BUILD=$(realpath "${BUILD:-$ROOT/build/fuzz}")
 SECONDS_EACH=${FUZZ_SECONDS:-60}
 DATA=$ROOT/tests/data
+export PYTHONDONTWRITEBYTECODE=1 # beside the scripts, that is into the tree
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

@@ -28,9 +28,9 @@ import sys
 
 import torch
 import transformers as T
+from oracle import MARGIN, logits_after, noisy, short
 from safetensors.torch import load_file, save_file
 
-MARGIN = 0.01
 NEW_TOKENS = 16
 VOCAB = 300  # the tokenizer defines as many
 EOS = 299
@@ -318,20 +318,6 @@ def save(model, preset, config, out):
 # --- what the reference says
 
 
-@torch.no_grad()
-def logits_after(model, ids):
-    return model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1]
-
-
-def noisy(model, seed):
-    m = copy.deepcopy(model)
-    g = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for p in m.parameters():
-            p.mul_(1 + 1e-6 * torch.randn(p.shape, generator=g))
-    return m
-
-
 def run(model, shaken, prompt):
     """A case, or None if a token or a logit hangs on the last bits."""
     ids, first, greedy, margins = list(prompt), None, [], []
@@ -346,8 +332,8 @@ def run(model, shaken, prompt):
         if margins[-1] < MARGIN or greedy[-1] == EOS:
             return None
         ids.append(greedy[-1])
-    return dict(prompt=prompt, greedy=greedy, margin=[round(m, 6) for m in margins],
-                last_logits=[round(x, 6) for x in first.tolist()])
+    return dict(prompt=prompt, greedy=greedy, margin=short(margins),
+                last_logits=short(first.tolist()))
 
 
 def find_case(model, shaken, length, g):

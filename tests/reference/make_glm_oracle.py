@@ -27,13 +27,13 @@ import os
 import sys
 
 import torch
+from oracle import MARGIN, logits_after, noisy, short
 from quantise import quantise_model
 from safetensors.torch import save_file
 from torch.overrides import TorchFunctionMode
 from transformers import GlmMoeDsaConfig, GlmMoeDsaForCausalLM
 from transformers.models.glm_moe_dsa import modeling_glm_moe_dsa as reference
 
-MARGIN = 0.01
 NEW_TOKENS = 24
 FLOAT = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
@@ -183,11 +183,6 @@ def reference_model(config):
     return model
 
 
-@torch.no_grad()
-def logits_after(model, ids):
-    return model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1]
-
-
 def run(model, prompt, eos, defined):
     """(logits after the prompt, greedy ids, margins), the whole sequence anew for each token."""
     ids, first, out, margins = list(prompt), None, [], []
@@ -199,19 +194,6 @@ def run(model, prompt, eos, defined):
         margins.append(float(best.values[0] - best.values[1]))
         ids.append(out[-1])
     return first, out, margins
-
-
-def noisy(model, seed):
-    m = copy.deepcopy(model)
-    g = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for p in m.parameters():
-            p.mul_(1 + 1e-6 * torch.randn(p.shape, generator=g))
-    return m
-
-
-def short(logits):
-    return [round(x, 6) for x in logits.tolist()]
 
 
 def prompt_ties(model, prompt):
@@ -248,10 +230,10 @@ def find_case(sturdy, at_bits, length, eos, defined, g):
             c = {
                 "prompt": prompt,
                 "greedy": greedy,
-                "margin": [round(m, 6) for m in margins],
+                "margin": short(margins),
                 "ties": prompt_ties(sturdy.model, prompt),
-                "last_logits": short(logits),
-                "quantised": {label: short(x) for label, x in rounded.items()},
+                "last_logits": short(logits.tolist()),
+                "quantised": {label: short(x.tolist()) for label, x in rounded.items()},
             }
             return c, attempt + 1
     sys.exit(f"no prompt of {length} tokens with margins above {MARGIN}: another seed is needed")

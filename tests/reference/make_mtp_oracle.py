@@ -29,13 +29,13 @@ import sys
 
 import make_glm_oracle as base
 import torch
+from oracle import MARGIN, noisy, short
 from safetensors.torch import save_file
 from torch import nn
 from transformers.masking_utils import create_causal_mask
 
 GUESSES = 4
 LENGTHS = (1, 2, 6, 23, 70)
-MARGIN = 0.01
 SEED = 7
 # fmt: off
 CONFIG = dict(
@@ -123,7 +123,7 @@ def case(pairs, prompt):
             if min(margins) < MARGIN:
                 return None
             c[name] = [
-                {"logits": base.short(x), "best": int(b.indices[0]), "margin": round(m, 6)}
+                {"logits": short(x.tolist()), "best": int(b.indices[0]), "margin": round(m, 6)}
                 for x, b, m in zip(logits, best, margins)
             ]
     return None if ties.found else c
@@ -156,7 +156,7 @@ def main(out):
     with torch.no_grad():
         model.model.embed_tokens.weight.normal_(0, 1)
         mtp.embed.weight.normal_(0, 1)
-    pairs = [(model, mtp)] + [(base.noisy(model, s), base.noisy(mtp, s + 10)) for s in (1, 2)]
+    pairs = [(model, mtp)] + [(noisy(model, s), noisy(mtp, s + 10)) for s in (1, 2)]
     g = torch.Generator().manual_seed(SEED + 1000)
     cases, tries = [], 0
     for n in LENGTHS:

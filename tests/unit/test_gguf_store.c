@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <jansson.h>
-#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

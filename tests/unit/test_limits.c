@@ -8,7 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include "engine/limits.h"

@@ -10,7 +10,6 @@
 #include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/experts.h"

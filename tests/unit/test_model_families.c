@@ -145,7 +145,7 @@ static void what_is_left_out(void **state)
 	c = read_config("{" SIZES("gpt_oss", 64, 4, 8) ", \"num_local_experts\": 8}");
 	assert_true(c.sinks && c.qkv_bias && c.out_bias && c.router_bias && c.expert_biases);
 	assert_true(c.window == 128 && c.windowed[0] && !c.windowed[1] && c.windowed[2]);
-	assert_true(c.act == ACT_CLAMPED && c.act_limit == 7 && c.head_dim == 64);
+	assert_true(c.act_limit == 7 && c.head_dim == 64);
 }
 
 static void windows(void **state)

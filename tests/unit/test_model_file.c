@@ -10,7 +10,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +88,6 @@ static void says_what_is_there(void **state)
 	const struct model_config *c = &m->config;
 
 	(void)state;
-	assert_string_equal(m->name, "tiny");
 	assert_int_equal(m->dense_files, 1);
 	assert_string_equal(m->dense_file[0].name, "dense.bin");
 	assert_true(m->eos_count == 1 && m->eos[0] == 0);

@@ -13,7 +13,6 @@
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "engine/engine.h"
 #include "tests/unit/tiny_model.h"

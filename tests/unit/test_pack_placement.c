@@ -8,8 +8,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "expertfs/fail.h" /* before cmocka.h, which has a macro of that name */
 #include <cmocka.h>

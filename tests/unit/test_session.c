@@ -12,7 +12,6 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,11 +33,17 @@
 #define NO_TIES    11
 #define TIED_AT_15 70
 
+#define F32 ((struct wfmt){ W_F32, 0 })
+
 struct made {
 	struct tiny tiny;
 	struct modelfile *file;
 	char path[300];
 	struct engine_options options;
+	struct engine *e;
+	/* A session, in whose bytes a test meddles: of make_three_blocks(). */
+	char *data;
+	size_t n;
 };
 
 static int32_t ids[TOKENS];
@@ -47,29 +52,37 @@ static void make(struct made *m, struct wfmt fmt, uint64_t seed)
 {
 	char why[WHY] = "";
 
+	*m = (struct made){ .options = { .threads = 1, .ctx = TINY_CTX } };
 	tiny_make(&m->tiny, fmt, seed);
 	if (modelfile_load(m->tiny.dir, &m->file, why))
 		fail_msg("%s", why);
 	snprintf(m->path, sizeof(m->path), "%s/session", m->tiny.dir);
-	m->options = (struct engine_options){ .threads = 1, .ctx = TINY_CTX };
 	for (int i = 0; i < TOKENS; i++)
 		ids[i] = (i * 29 + i * i) % TINY_VOCAB;
 }
 
 static void drop(struct made *m)
 {
+	free(m->data);
+	engine_close(m->e);
 	modelfile_free(m->file);
 	tiny_remove(&m->tiny);
 }
 
-static struct engine *open_engine(const struct made *m)
+/* With the options that m has now. */
+static void open_engine(struct made *m)
 {
 	char why[WHY] = "";
-	struct engine *e;
 
-	if (engine_open(m->file, &m->options, &e, why))
+	engine_close(m->e);
+	if (engine_open(m->file, &m->options, &m->e, why))
 		fail_msg("%s", why);
-	return e;
+}
+
+static void make_opened(struct made *m, struct wfmt fmt, uint64_t seed)
+{
+	make(m, fmt, seed);
+	open_engine(m);
 }
 
 static struct kv_session *open_session(const struct made *m)
@@ -82,11 +95,11 @@ static struct kv_session *open_session(const struct made *m)
 	return s;
 }
 
-static void feed(struct engine *e, const int32_t *tokens, int n)
+static void feed(const struct made *m, const int32_t *tokens, int n)
 {
 	char why[WHY] = "";
 
-	if (engine_feed(e, tokens, n, why))
+	if (engine_feed(m->e, tokens, n, why))
 		fail_msg("%s", why);
 }
 
@@ -98,11 +111,11 @@ static void save(struct kv_session *s)
 		fail_msg("%s", why);
 }
 
-static void restore(struct kv_session *s, struct engine *e, const int32_t *prompt, int n)
+static void restore(const struct made *m, struct kv_session *s, const int32_t *prompt, int n)
 {
 	char why[WHY] = "";
 
-	if (kv_session_restore(s, e, prompt, n, why))
+	if (kv_session_restore(s, m->e, prompt, n, why))
 		fail_msg("%s", why);
 }
 
@@ -126,25 +139,24 @@ static void write_file(const char *path, const void *data, size_t n)
 
 /* The prompt through a session: restores `want` tokens, saves in pieces of 7; then the logits must be
  * those of a fresh context. */
-static void continue_session(const struct made *m, struct engine *e, const int32_t *prompt, int n,
-			     int want)
+static void continue_session(const struct made *m, const int32_t *prompt, int n, int want)
 {
 	float got[TINY_VOCAB], fresh[TINY_VOCAB];
 	char why[WHY] = "";
 	struct kv_session *s = open_session(m);
 
-	restore(s, e, prompt, n);
-	assert_int_equal(engine_position(e), want);
+	restore(m, s, prompt, n);
+	assert_int_equal(engine_position(m->e), want);
 	for (int at = want, k; at < n; at += k) {
 		k = n - at < 7 ? n - at : 7;
-		feed(e, prompt + at, k);
+		feed(m, prompt + at, k);
 		save(s);
 	}
 	kv_session_close(s);
-	assert_int_equal(engine_logits(e, got, why), 0);
-	engine_reset(e);
-	feed(e, prompt, n);
-	assert_int_equal(engine_logits(e, fresh, why), 0);
+	assert_int_equal(engine_logits(m->e, got, why), 0);
+	engine_reset(m->e);
+	feed(m, prompt, n);
+	assert_int_equal(engine_logits(m->e, fresh, why), 0);
 	assert_memory_equal(got, fresh, sizeof(got));
 }
 
@@ -165,26 +177,25 @@ static void check_prompts(struct wfmt fmt, uint64_t seed, enum kv_type kv, bool 
 	make(&m, fmt, seed);
 	m.options.kv = kv;
 	m.options.float_activations = floats;
-	struct engine *e = open_engine(&m);
-	continue_session(&m, e, ids, 20, 0);
-	continue_session(&m, e, ids, 20, 19);         /* the same */
-	continue_session(&m, e, ids, 40, 19);         /* longer */
-	continue_session(&m, e, ids, 12, 11);         /* shorter: takes nothing back */
-	continue_session(&m, e, ids, 50, 39);         /* ... as is seen here */
-	continue_session(&m, e, leaving(25), 45, 24); /* leaves it in the middle */
-	continue_session(&m, e, leaving(25), 50, 44);
-	continue_session(&m, e, ids, 50, 24);       /* and back */
-	continue_session(&m, e, leaving(0), 30, 0); /* nothing in common */
-	continue_session(&m, e, ids, 1, 0);
-	continue_session(&m, e, leaving(0), 30, 0);
-	engine_close(e);
+	open_engine(&m);
+	continue_session(&m, ids, 20, 0);
+	continue_session(&m, ids, 20, 19);         /* the same */
+	continue_session(&m, ids, 40, 19);         /* longer */
+	continue_session(&m, ids, 12, 11);         /* shorter: takes nothing back */
+	continue_session(&m, ids, 50, 39);         /* ... as is seen here */
+	continue_session(&m, leaving(25), 45, 24); /* leaves it in the middle */
+	continue_session(&m, leaving(25), 50, 44);
+	continue_session(&m, ids, 50, 24);       /* and back */
+	continue_session(&m, leaving(0), 30, 0); /* nothing in common */
+	continue_session(&m, ids, 1, 0);
+	continue_session(&m, leaving(0), 30, 0);
 	drop(&m);
 }
 
 static void continues_as_a_fresh_run(void **state)
 {
 	(void)state;
-	check_prompts((struct wfmt){ W_F32, 0 }, NO_TIES, KV_F32, false);
+	check_prompts(F32, NO_TIES, KV_F32, false);
 	check_prompts((struct wfmt){ W_Q4, 32 }, NO_TIES, KV_F32, true);
 	check_prompts((struct wfmt){ W_Q8, 64 }, NO_TIES, KV_BF16, false);
 }
@@ -195,15 +206,13 @@ static void ties(void **state)
 	struct made m;
 
 	(void)state;
-	make(&m, (struct wfmt){ W_F32, 0 }, TIED_AT_15);
-	struct engine *e = open_engine(&m);
-	continue_session(&m, e, ids, 30, 0);
-	assert_int_equal(engine_first_tie(e), 15);
-	assert_int_equal(engine_settled(e), 15);
-	continue_session(&m, e, ids, 40, 14);
-	continue_session(&m, e, leaving(25), 50, 14);
-	continue_session(&m, e, leaving(6), 50, 5);
-	engine_close(e);
+	make_opened(&m, F32, TIED_AT_15);
+	continue_session(&m, ids, 30, 0);
+	assert_int_equal(engine_first_tie(m.e), 15);
+	assert_int_equal(engine_settled(m.e), 15);
+	continue_session(&m, ids, 40, 14);
+	continue_session(&m, leaving(25), 50, 14);
+	continue_session(&m, leaving(6), 50, 5);
 	drop(&m);
 }
 
@@ -213,15 +222,12 @@ static void of_a_longer_context(void **state)
 	struct made m;
 
 	(void)state;
-	make(&m, (struct wfmt){ W_F32, 0 }, NO_TIES);
-	struct engine *e = open_engine(&m);
-	continue_session(&m, e, ids, 50, 0);
-	engine_close(e);
+	make_opened(&m, F32, NO_TIES);
+	continue_session(&m, ids, 50, 0);
 	m.options.ctx = 30;
-	e = open_engine(&m);
-	continue_session(&m, e, ids, 30, 29);
-	continue_session(&m, e, leaving(20), 30, 19);
-	engine_close(e);
+	open_engine(&m);
+	continue_session(&m, ids, 30, 29);
+	continue_session(&m, leaving(20), 30, 19);
 	drop(&m);
 }
 
@@ -232,37 +238,37 @@ static const size_t block_at[] = { HEAD, HEAD + BLOCK + 10 * (4 + ROW),
 				   HEAD + 3 * BLOCK + 20 * (4 + ROW) };
 static const int block_tokens[] = { 0, 10, 19, 20 };
 
-static void three_blocks(const struct made *m, struct engine *e, char **data, size_t *n)
+static void make_three_blocks(struct made *m)
 {
-	unlink(m->path);
+	make_opened(m, F32, NO_TIES);
 	struct kv_session *s = open_session(m);
-	restore(s, e, ids, WHOLE);
+	restore(m, s, ids, WHOLE);
 	for (int i = 0; i < 3; i++) {
-		feed(e, ids + block_tokens[i], block_tokens[i + 1] - block_tokens[i]);
+		feed(m, ids + block_tokens[i], block_tokens[i + 1] - block_tokens[i]);
 		/* Nothing here is tied, so that all is saved at once. */
-		assert_int_equal(engine_settled(e), block_tokens[i + 1]);
+		assert_int_equal(engine_settled(m->e), block_tokens[i + 1]);
 		save(s);
 	}
 	kv_session_close(s);
-	*data = read_file(m->path, n);
-	assert_int_equal(*n, block_at[3]);
+	m->data = read_file(m->path, &m->n);
+	assert_int_equal(m->n, block_at[3]);
 }
 
 /* A session of this file restores so many tokens, says what it left out, and can be continued. */
-static void restores(const struct made *m, struct engine *e, int tokens, size_t torn, bool go_on)
+static void restores(const struct made *m, int tokens, size_t torn, bool go_on)
 {
 	struct kv_session *s = open_session(m);
 	struct stat st;
 
-	restore(s, e, ids, TOKENS);
-	assert_int_equal(engine_position(e), tokens ? tokens - 1 : 0);
+	restore(m, s, ids, TOKENS);
+	assert_int_equal(engine_position(m->e), tokens ? tokens - 1 : 0);
 	assert_int_equal(kv_session_torn(s), torn);
 	kv_session_close(s);
 	if (!go_on)
 		return;
-	continue_session(m, e, ids, 30, tokens ? tokens - 1 : 0);
+	continue_session(m, ids, 30, tokens ? tokens - 1 : 0);
 	assert_int_equal(stat(m->path, &st), 0);
-	continue_session(m, e, ids, 40, 29);
+	continue_session(m, ids, 40, 29);
 }
 
 /* The number of whole blocks below a size. */
@@ -278,24 +284,18 @@ static int blocks_below(size_t size)
 static void cut_at_any_byte(void **state)
 {
 	struct made m;
-	size_t n;
-	char *data;
 
 	(void)state;
-	make(&m, (struct wfmt){ W_F32, 0 }, NO_TIES);
-	struct engine *e = open_engine(&m);
-	three_blocks(&m, e, &data, &n);
-	for (size_t size = 0; size <= n; size++) {
+	make_three_blocks(&m);
+	for (size_t size = 0; size <= m.n; size++) {
 		/* Byte by byte through the head and the last two blocks. */
 		if (size > HEAD + 100 && size < block_at[1] - 100)
 			continue;
 		int whole = blocks_below(size);
-		write_file(m.path, data, size);
-		restores(&m, e, block_tokens[whole], size < HEAD ? size : size - block_at[whole],
-			 size % 61 == 0 || size == n);
+		write_file(m.path, m.data, size);
+		restores(&m, block_tokens[whole], size < HEAD ? size : size - block_at[whole],
+			 size % 61 == 0 || size == m.n);
 	}
-	free(data);
-	engine_close(e);
 	drop(&m);
 }
 
@@ -320,28 +320,34 @@ static void refused(const struct made *m, int err, const char *words)
 static void any_byte_changed(void **state)
 {
 	struct made m;
-	size_t n;
-	char *data;
 
 	(void)state;
-	make(&m, (struct wfmt){ W_F32, 0 }, NO_TIES);
-	struct engine *e = open_engine(&m);
-	three_blocks(&m, e, &data, &n);
-	for (size_t at = 0; at < n; at++) {
+	make_three_blocks(&m);
+	for (size_t at = 0; at < m.n; at++) {
 		if (at > HEAD + 100 && at < block_at[1] - 100)
 			continue;
 		int whole = blocks_below(at);
-		data[at] ^= (char)(1 << at % 8);
-		write_file(m.path, data, n);
+		m.data[at] ^= (char)(1 << at % 8);
+		write_file(m.path, m.data, m.n);
 		if (at < HEAD)
 			refused(&m, EINVAL, "is no session");
 		else
-			restores(&m, e, block_tokens[whole], n - block_at[whole], at % 61 == 0);
-		data[at] ^= (char)(1 << at % 8);
+			restores(&m, block_tokens[whole], m.n - block_at[whole], at % 61 == 0);
+		m.data[at] ^= (char)(1 << at % 8);
 	}
-	free(data);
-	engine_close(e);
 	drop(&m);
+}
+
+/* The session as it is in memory, the checksum of its last block made to hold. */
+static void write_sealed(const struct made *m)
+{
+	char *last = m->data + block_at[2];
+	uint64_t chain, check;
+
+	memcpy(&chain, m->data + block_at[1], 8);
+	check = XXH3_64bits_withSeed(last + 8, m->n - block_at[2] - 8, chain);
+	memcpy(last, &check, 8);
+	write_file(m->path, m->data, m->n);
 }
 
 /* Numbers that no session has, under checksums that hold. */
@@ -356,46 +362,34 @@ static void hostile_numbers(void **state)
 		      { 20, 1 },          { 24, 0 },          { 24, 4 + ROW - 1 },
 		      { 24, UINT32_MAX }, { 28, 1 },          { 28, UINT32_MAX } };
 	struct made m;
-	size_t n;
-	char *data;
-	uint64_t chain, check;
 
 	(void)state;
-	make(&m, (struct wfmt){ W_F32, 0 }, NO_TIES);
-	struct engine *e = open_engine(&m);
-	three_blocks(&m, e, &data, &n);
-	char *last = data + block_at[2], *was = malloc(n);
+	make_three_blocks(&m);
+	char *last = m.data + block_at[2], *was = malloc(m.n);
 	assert_non_null(was);
-	memcpy(was, data, n);
-	memcpy(&chain, data + block_at[1], 8);
+	memcpy(was, m.data, m.n);
 	for (size_t i = 0; i <= sizeof(cases) / sizeof(cases[0]); i++) {
 		bool none = i == sizeof(cases) / sizeof(cases[0]); /* that the check is ours */
-		memcpy(data, was, n);
+		memcpy(m.data, was, m.n);
 		if (!none)
 			memcpy(last + cases[i].at, &cases[i].value, 4);
-		check = XXH3_64bits_withSeed(last + 8, n - block_at[2] - 8, chain);
-		memcpy(last, &check, 8);
-		write_file(m.path, data, n);
-		restores(&m, e, none ? 20 : 19, none ? 0 : n - block_at[2], true);
+		write_sealed(&m);
+		restores(&m, none ? 20 : 19, none ? 0 : m.n - block_at[2], true);
 	}
 	/* A token that is none: whoever asks for it is told so by the engine. */
 	int32_t prompt[WHOLE + 1], bad = TINY_VOCAB;
 	char why[WHY] = "";
-	memcpy(data, was, n);
+	memcpy(m.data, was, m.n);
 	memcpy(last + BLOCK, &bad, 4);
-	check = XXH3_64bits_withSeed(last + 8, n - block_at[2] - 8, chain);
-	memcpy(last, &check, 8);
-	write_file(m.path, data, n);
+	write_sealed(&m);
 	memcpy(prompt, ids, sizeof(prompt));
 	prompt[19] = bad;
 	struct kv_session *s = open_session(&m);
-	restore(s, e, prompt, WHOLE + 1);
-	assert_int_equal(engine_position(e), 18);
-	assert_int_equal(engine_feed(e, prompt + 18, 3, why), -EINVAL);
+	restore(&m, s, prompt, WHOLE + 1);
+	assert_int_equal(engine_position(m.e), 18);
+	assert_int_equal(engine_feed(m.e, prompt + 18, 3, why), -EINVAL);
 	kv_session_close(s);
 	free(was);
-	free(data);
-	engine_close(e);
 	drop(&m);
 }
 
@@ -407,9 +401,8 @@ static void of_another_run(void **state)
 	struct kv_session *s, *second;
 
 	(void)state;
-	make(&m, (struct wfmt){ W_Q4, 32 }, NO_TIES);
-	struct engine *e = open_engine(&m);
-	continue_session(&m, e, ids, 20, 0);
+	make_opened(&m, (struct wfmt){ W_Q4, 32 }, NO_TIES);
+	continue_session(&m, ids, 20, 0);
 	data = read_file(m.path, &n);
 	m.options.kv = KV_BF16;
 	refused(&m, EINVAL, "was made with --kv f32");
@@ -422,27 +415,24 @@ static void of_another_run(void **state)
 	assert_int_equal(kv_session_open(m.path, m.file, &m.options, &second, why), -EBUSY);
 	assert_non_null(strstr(why, "in use by another process"));
 	kv_session_close(s);
-	engine_close(e);
 
 	make(&other, (struct wfmt){ W_Q8, 32 }, NO_TIES); /* another model.json */
 	write_file(other.path, data, n);
 	refused(&other, EINVAL, "belongs to another model");
 	drop(&other);
 
-	make(&other, (struct wfmt){ W_Q4, 32 },
-	     NO_TIES + 1); /* the same model.json, other weights */
+	/* The same model.json, other weights. */
+	make_opened(&other, (struct wfmt){ W_Q4, 32 }, NO_TIES + 1);
 	write_file(other.path, data, n);
-	e = open_engine(&other);
 	s = open_session(&other);
-	restore(s, e, ids, 30);
-	assert_int_equal(engine_position(e), 19);
-	feed(e, ids + 19, 11);
+	restore(&other, s, ids, 30);
+	assert_int_equal(engine_position(other.e), 19);
+	feed(&other, ids + 19, 11);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(kv_session_save(s, true, why), -ESTALE);
 		assert_non_null(strstr(why, "is not what this run computes"));
 	}
 	kv_session_close(s);
-	engine_close(e);
 	char *is = read_file(other.path, &after);
 	assert_int_equal(n, after);
 	assert_memory_equal(data, is, n);
@@ -459,7 +449,7 @@ static void no_session_at_all(void **state)
 	struct kv_session *s;
 
 	(void)state;
-	make(&m, (struct wfmt){ W_F32, 0 }, NO_TIES);
+	make(&m, F32, NO_TIES);
 	write_file(m.path, "Dear diary", 10);
 	refused(&m, EINVAL, "is no session of coli-engine");
 	unlink(m.path);
@@ -481,14 +471,13 @@ static void no_room_to_write(void **state)
 	char why[WHY] = "";
 
 	(void)state;
-	make(&m, (struct wfmt){ W_F32, 0 }, NO_TIES);
-	struct engine *e = open_engine(&m);
-	continue_session(&m, e, ids, 14, 0);
+	make_opened(&m, F32, NO_TIES);
+	continue_session(&m, ids, 14, 0);
 	struct kv_session *s = open_session(&m);
 	struct stat before, after;
 	assert_int_equal(stat(m.path, &before), 0);
-	restore(s, e, ids, 30);
-	feed(e, ids + 13, 17);
+	restore(&m, s, ids, 30);
+	feed(&m, ids + 13, 17);
 	signal(SIGXFSZ, SIG_IGN);
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
 	little = was;
@@ -501,8 +490,7 @@ static void no_room_to_write(void **state)
 	assert_int_equal(before.st_size, after.st_size);
 	save(s); /* there is room again */
 	kv_session_close(s);
-	continue_session(&m, e, ids, 40, 29);
-	engine_close(e);
+	continue_session(&m, ids, 40, 29);
 	drop(&m);
 }
 

@@ -56,15 +56,12 @@ row()
 	printf '%-72s %16s  %-24s %s\n' "$1" "$2" "$3" "$verdict" >>"$table"
 }
 
-# The daemon on a store that has learned nothing yet: usage of the round before would warm it up.
-# start STORE OPTION...
+# start STORE OPTION...: the daemon
 start()
 {
 	local store=$1
 	shift
-	[ -e "$store/catalog.new" ] || cp "$store/catalog.db" "$store/catalog.new"
-	rm -f "$store"/catalog.db*
-	cp "$store/catalog.new" "$store/catalog.db"
+	forget "$store"
 	"${in_group[@]}" expertfs "$@" "$store" "$mnt" 2>"$work/said" || {
 		cat "$work/said" >&2
 		return 1
