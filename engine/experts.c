@@ -86,15 +86,7 @@ static int read_in(struct slot *s, size_t room)
 		s->buffer = NULL;
 		return -ENOMEM;
 	}
-	for (size_t at = 0; at < s->bytes;) {
-		ssize_t got = pread(s->fd, (char *)s->buffer + at, s->bytes - at, (off_t)at);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return got < 0 ? -errno : -EIO;
-		at += (size_t)got;
-	}
-	return 0;
+	return read_at(s->fd, s->buffer, s->bytes, 0);
 }
 
 static int bring(struct experts *x, int layer, struct slot *s)

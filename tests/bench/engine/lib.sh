@@ -112,9 +112,7 @@ start()
 	local store=$1
 	shift
 	if [ -d "$store" ]; then
-		[ -e "$store/catalog.new" ] || cp "$store/catalog.db" "$store/catalog.new"
-		rm -f "$store"/catalog.db*
-		cp "$store/catalog.new" "$store/catalog.db"
+		forget "$store"
 	else
 		rm -rf --one-file-system "$work/state"
 		set -- --state "$work/state" "$@"
