@@ -403,8 +403,8 @@ static int read_text(const char *dir, char path[MODEL_PATH_MAX], char **text, si
 
 int modelfile_json(const char *dir, char path[MODEL_PATH_MAX], json_t **out, char *why)
 {
-	char *text;
-	size_t bytes;
+	char *text = NULL;
+	size_t bytes = 0;
 	int r = read_text(dir, path, &text, &bytes, why);
 
 	*out = NULL;
@@ -417,8 +417,8 @@ int modelfile_json(const char *dir, char path[MODEL_PATH_MAX], json_t **out, cha
 
 int modelfile_load(const char *dir, struct modelfile **out, char *why)
 {
-	char path[MODEL_PATH_MAX], *text;
-	size_t bytes;
+	char path[MODEL_PATH_MAX], *text = NULL;
+	size_t bytes = 0;
 	int r = read_text(dir, path, &text, &bytes, why);
 
 	*out = NULL;

@@ -298,10 +298,11 @@ static void kept_ones_are_told_not_opened(void **state)
 	struct expert *e;
 	struct model m;
 	char why[1024] = "", names[256] = "";
+	size_t n = 0;
 
 	(void)state;
 	for (int i = 0; i < TINY_EXPERTS; i++)
-		sprintf(names + strlen(names), "1/%d ", i);
+		n += (size_t)snprintf(names + n, sizeof(names) - n, "1/%d ", i);
 	set_up(&m, "passthrough");
 	write_file(&m, "stats.json", roomy);
 	write_file(&m, "used", "");
@@ -323,7 +324,7 @@ static void kept_ones_are_told_not_opened(void **state)
 	}
 	use_all(x, 2);
 	experts_stop(x);
-	strcat(names, "2/0 2/1 2/2 2/3 2/4 2/5 2/6 ");
+	snprintf(names + n, sizeof(names) - n, "2/0 2/1 2/2 2/3 2/4 2/5 2/6 ");
 	assert_told(&m, names);
 	tear_down(&m);
 }
