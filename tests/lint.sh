@@ -18,6 +18,7 @@ fi
 c=() sources=() scripts=()
 for file in "${files[@]}"; do
 	case $file in
+	tests/reference/*.c | */tests/reference/*.c) c+=("$file") ;; # its headers are llama.cpp's
 	*.c) c+=("$file") sources+=("$file") ;;
 	*.h) c+=("$file") ;;
 	*.sh | .ci/run) scripts+=("$file") ;;
