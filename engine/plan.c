@@ -71,6 +71,15 @@ int plan_cache_layers(const struct modelfile *file, const struct engine_options 
 	return file->config.layers + (o->draft ? 1 : 0);
 }
 
+/* Asked once, not at each step of a search: both look at files. */
+static int see_mount(const struct modelfile *file, struct plan *p, char *why)
+{
+	int r = mount_stats(file->dir, &p->mount, why);
+
+	p->experts = r ? 0 : experts_bytes(file, &p->mount);
+	return r;
+}
+
 static void count_memory(const struct modelfile *file, struct plan *p)
 {
 	const struct model_config *c = &file->config;
@@ -80,8 +89,8 @@ static void count_memory(const struct modelfile *file, struct plan *p)
 
 	m->dense = file->dense_bytes;
 	m->kv = kvcache_bytes(c, plan_cache_layers(file, o), o->ctx, o->kv);
-	m->buffers = compute_bytes(o->threads, weights_max_cols(c)) +
-		     experts_bytes(file, &p->mount) + lookahead_bytes(c) +
+	m->buffers = compute_bytes(o->threads, weights_max_cols(c)) + p->experts +
+		     lookahead_bytes(c) +
 		     (FORWARD_LOGIT_ROWS + 1) * (size_t)c->vocab * sizeof(float) +
 		     (size_t)o->ctx * sizeof(int32_t);
 	if (o->session)
@@ -158,7 +167,7 @@ int engine_plan_make(const struct modelfile *file, const struct engine_options *
 	if (!r)
 		r = check_files(file, why);
 	if (!r)
-		r = mount_stats(file->dir, &p->mount, why);
+		r = see_mount(file, p, why);
 	if (r)
 		return r;
 	count_memory(file, p);
@@ -264,7 +273,7 @@ int engine_plan(const struct modelfile *file, const struct engine_options *in,
 {
 	struct plan p = { .options = *in };
 	struct choice_of c = { file, &p, 0 };
-	int ctx = in->ctx, chunk = in->chunk, r = mount_stats(file->dir, &p.mount, why);
+	int ctx = in->ctx, chunk = in->chunk, r = see_mount(file, &p, why);
 
 	*out = *in;
 	if (r)

@@ -11,6 +11,7 @@
 struct plan {
 	struct engine_options options; /* completed */
 	struct mount_stats mount;
+	size_t experts; /* experts_bytes() */
 	struct engine_memory memory;
 };
 
