@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -143,6 +144,16 @@ static inline int gg_write(const struct made_gguf *m, const char *path)
 	for (uint64_t i = m->n; i < end; i++)
 		fputc(i < gg_data_start(m) ? 0 : gg_byte(i), f);
 	return fclose(f);
+}
+
+/* An empty file of the test's own, whose name goes into path, of `size` bytes. 0 or -1. */
+static inline int gg_new_file(const char *test, char *path, size_t size)
+{
+	const char *tmp = getenv("TMPDIR");
+
+	snprintf(path, size, "%s/%s.XXXXXX", tmp ? tmp : "/tmp", test);
+	int fd = mkstemp(path);
+	return fd < 0 ? -1 : close(fd);
 }
 
 #endif

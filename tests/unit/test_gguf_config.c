@@ -320,13 +320,8 @@ static void names(void **state)
 
 static int make_file(void **state)
 {
-	const char *tmp = getenv("TMPDIR");
-	int fd;
-
 	(void)state;
-	snprintf(path, sizeof(path), "%s/test_gguf_config.XXXXXX", tmp ? tmp : "/tmp");
-	fd = mkstemp(path);
-	return fd < 0 ? -1 : close(fd);
+	return gg_new_file("test_gguf_config", path, sizeof(path));
 }
 
 static int remove_file(void **state)
