@@ -4,7 +4,8 @@
  * set with -DKERNEL_ISA=NAME; lanes of that set: kernel_lanes.h.
  *
  * The blocks of 16 rows are unpacked 256 columns at a time (kernel_unpack.h), and all activation rows are
- * multiplied with these while they lie in the nearest cache. Activations are quantised in groups of
+ * multiplied with these while they lie in the nearest cache; a single one with codes that are still in registers.
+ * Activations are quantised in groups of
  * 32, as for q8 and q4 (kernel_int8.c), where more is said on what that costs.
  *
  *	y = 0, then for each group of 32 columns in ascending order, each line rounded as it says:
@@ -25,13 +26,6 @@
 #define PASTE(a, b)  PASTE_(a, b)
 #define MULTIPLY     PASTE(kernel_blocks_, KERNEL_ISA)
 
-/* How a format's codes are multiplied. */
-struct shape {
-	int steps; /* calls of dot_q4() to a part, as the codes' size allows; 0: signed codes, dot_q8() */
-	bool fine; /* scales of 16 columns */
-	bool has_min;
-};
-
 /* Where the sums of integers begin and what minima are multiplied with, for all groups of a chunk and
  * all activation rows, [group][row] as in struct acts. */
 struct begin {
@@ -47,8 +41,8 @@ INLINE void begin_chunk(struct shape s, int offset, const struct acts *a, int fi
 	const int32_t *bias = a->bias + at, *half = a->half + at; /* both are -8 times the sum */
 
 	for (int i = 0; i < n; i++) {
-		int32_t all = bias[i] / 8 * offset, one = half[i] / 8 * offset;
-		b->sum[0][i] = s.fine ? one : all;
+		int32_t all = bias[i] / 8 * offset, one = s.fine ? half[i] / 8 * offset : all;
+		b->sum[0][i] = one;
 		b->sum[1][i] = all - one;
 	}
 	for (int i = 0; i < n && s.has_min; i++)
@@ -141,39 +135,60 @@ INLINE void add_chunk(struct shape s, int offset, const struct unpacked *u, cons
 		add_tile(s, u, &b, a, first, groups, t, 1, y);
 }
 
+/* A chunk times the only activation row. Codes do not wait in memory between the two halves of the work. */
+INLINE void one_row(struct shape s, int offset, unpack_fn *unpack, const uint8_t *from, size_t ld,
+		    const struct acts *a, int first, int groups, struct unpacked *u, float *y)
+{
+	struct floats out = load_floats(y);
+	struct begin b;
+
+	begin_chunk(s, offset, a, first, groups, &b);
+	u->begin[0] = b.sum[0];
+	u->begin[1] = b.sum[1];
+	u->x = a->codes + (size_t)first * GROUP;
+	s.one_row = true;
+	unpack(s, from, ld, groups, u);
+	for (int g = 0; g < groups; g++) {
+		const float x_scale = a->scale[first + g];
+		struct ints one = u->sums[2 * g], other = u->sums[2 * g + 1];
+		if (s.fine) {
+			out = add_group(out, one, load_floats(u->scale[2 * g]), x_scale);
+			out = add_group(out, other, load_floats(u->scale[2 * g + 1]), x_scale);
+		} else {
+			out = add_group(out, add_ints(one, other), load_floats(u->scale[g]),
+					x_scale);
+		}
+		if (s.has_min)
+			out = add_scaled(out, load_floats(u->min[g]), b.low[g]);
+	}
+	store_floats(y, out);
+}
+
 /* One function a shape, not one a format. */
 typedef void add_fn(int offset, const struct unpacked *u, const struct acts *a, int first,
 		    int groups, float (*y)[WBLOCK]);
 
-#define SHAPE(name, steps, fine, has_min)                                                          \
+#define PLAIN    ((struct shape){ .steps = 4 })
+#define WITH_MIN ((struct shape){ .steps = 4, .has_min = true })
+#define FINE     ((struct shape){ .steps = 2, .fine = true })
+#define SIGNED   ((struct shape){ .steps = 0 })
+
+#define SHAPE(name, shape)                                                                         \
 	static __attribute__((noinline)) void name(int offset, const struct unpacked *u,           \
 						   const struct acts *a, int first, int groups,    \
 						   float(*y)[WBLOCK])                              \
 	{                                                                                          \
-		add_chunk((struct shape){ steps, fine, has_min }, offset, u, a, first, groups, y); \
+		add_chunk(shape, offset, u, a, first, groups, y);                                  \
 	}
 
 /* 16 bits hold 4 * 2 * 31 * 127 and 2 * 2 * 63 * 127. */
-SHAPE(add_plain, 4, false, false)
-SHAPE(add_with_min, 4, false, true)
-SHAPE(add_fine, 2, true, false)
-SHAPE(add_signed, 0, false, false)
+SHAPE(add_plain, PLAIN)
+SHAPE(add_with_min, WITH_MIN)
+SHAPE(add_fine, FINE)
+SHAPE(add_signed, SIGNED)
 
 /* What dot_q8() adds to the codes. */
 #define SIGNED_OFFSET (Q8_BIAS ? 128 : 0)
-
-/* Bytes ahead in each row that are asked for: 16 streams are more than a processor follows by itself. */
-#define AHEAD 1024
-
-/* The same chunk's bytes, but AHEAD, or behind the row's end those at the next block's beginning. */
-INLINE void ask_for(const uint8_t *p, size_t ld, size_t at, size_t bytes)
-{
-	size_t to = at + AHEAD < ld ? AHEAD : AHEAD + (WBLOCK - 1) * ld;
-
-	for (size_t r = 0; r < WBLOCK; r++)
-		for (size_t i = 0; i < bytes; i += 64)
-			__builtin_prefetch(p + r * ld + to + i);
-}
 
 /* What the last block of a matrix has fewer rows for: zeros. */
 #define MOST_BYTES (GROUPS * 34)
@@ -190,7 +205,8 @@ static const uint8_t *fill_up(struct filled *f, const uint8_t *p, size_t ld, int
 
 /* A format whose `elements` columns are a block of `size` bytes. */
 INLINE void multiply(const struct wmat *m, int block, const struct acts *a, int elements,
-		     size_t size, unpack_fn *unpack, add_fn *add, int offset, float (*y)[WBLOCK])
+		     size_t size, struct shape s, unpack_fn *unpack, add_fn *add, int offset,
+		     float (*y)[WBLOCK])
 {
 	const size_t ld = wfmt_row_bytes(m->fmt, m->cols);
 	const uint8_t *p = (const uint8_t *)m->codes + (size_t)block * WBLOCK * ld;
@@ -213,11 +229,14 @@ INLINE void multiply(const struct wmat *m, int block, const struct acts *a, int 
 		if (rows < WBLOCK) {
 			from = fill_up(&filled, from, ld, rows, bytes);
 			step = MOST_BYTES;
-		} else {
-			ask_for(from, ld, at, bytes);
 		}
-		unpack(from, step, n, &u);
-		add(offset, &u, a, g, n, y);
+		u.ahead = p + WBLOCK * (ld + at);
+		if (a->rows == 1) {
+			one_row(s, offset, unpack, from, step, a, g, n, &u, y[0]);
+		} else {
+			unpack(s, from, step, n, &u);
+			add(offset, &u, a, g, n, y);
+		}
 	}
 #ifdef __AMX_INT8__
 	if (a->rows >= KERNEL_AMX_FEW)
@@ -231,24 +250,24 @@ void MULTIPLY(const struct wmat *m, int block, const struct acts *a, float *y, s
 {
 	_Alignas(64) float sums[ACTS_ROWS][WBLOCK] = { { 0 } };
 
-#define FORMAT(type, elements, size, unpack, add, offset)                                          \
+#define FORMAT(type, elements, size, shape, unpack, add, offset)                                   \
 	case type:                                                                                 \
-		multiply(m, block, a, elements, size, unpack, add, offset, sums);                  \
+		multiply(m, block, a, elements, size, shape, unpack, add, offset, sums);           \
 		break
 
 	switch (m->fmt.type) {
-		FORMAT(W_Q4_0, 32, 18, q4_0, add_plain, 8);
-		FORMAT(W_Q4_1, 32, 20, q4_1, add_with_min, 0);
-		FORMAT(W_Q5_0, 32, 22, q5_0, add_plain, 16);
-		FORMAT(W_Q5_1, 32, 24, q5_1, add_with_min, 0);
-		FORMAT(W_Q8_0, 32, 34, q8_0, add_signed, SIGNED_OFFSET);
-		FORMAT(W_IQ4_NL, 32, 18, iq4_nl, add_signed, SIGNED_OFFSET);
-		FORMAT(W_MXFP4, 32, 17, mxfp4, add_signed, SIGNED_OFFSET);
-		FORMAT(W_Q3_K, 256, 110, q3_k, add_fine, 4);
-		FORMAT(W_Q4_K, 256, 144, q4_k, add_with_min, 0);
-		FORMAT(W_Q5_K, 256, 176, q5_k, add_with_min, 0);
-		FORMAT(W_Q6_K, 256, 210, q6_k, add_fine, 32);
-		FORMAT(W_IQ4_XS, 256, 136, iq4_xs, add_signed, SIGNED_OFFSET);
+		FORMAT(W_Q4_0, 32, 18, PLAIN, q4_0, add_plain, 8);
+		FORMAT(W_Q4_1, 32, 20, WITH_MIN, q4_1, add_with_min, 0);
+		FORMAT(W_Q5_0, 32, 22, PLAIN, q5_0, add_plain, 16);
+		FORMAT(W_Q5_1, 32, 24, WITH_MIN, q5_1, add_with_min, 0);
+		FORMAT(W_Q8_0, 32, 34, SIGNED, q8_0, add_signed, SIGNED_OFFSET);
+		FORMAT(W_IQ4_NL, 32, 18, SIGNED, iq4_nl, add_signed, SIGNED_OFFSET);
+		FORMAT(W_MXFP4, 32, 17, SIGNED, mxfp4, add_signed, SIGNED_OFFSET);
+		FORMAT(W_Q3_K, 256, 110, FINE, q3_k, add_fine, 4);
+		FORMAT(W_Q4_K, 256, 144, WITH_MIN, q4_k, add_with_min, 0);
+		FORMAT(W_Q5_K, 256, 176, WITH_MIN, q5_k, add_with_min, 0);
+		FORMAT(W_Q6_K, 256, 210, FINE, q6_k, add_fine, 32);
+		FORMAT(W_IQ4_XS, 256, 136, SIGNED, iq4_xs, add_signed, SIGNED_OFFSET);
 	default:
 		break; /* wfmt_acts_group() says that it does not come here */
 	}

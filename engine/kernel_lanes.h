@@ -15,7 +15,8 @@
  * add_four_rows() adds them up by column, (0 + 2) + (1 + 3).
  *
  * Unpacking of GGUF's blocks: load_rows() takes 16 bytes of each of 16 rows that lie ld bytes apart,
- * which are four times 4 codes of each row. bits() is (byte >> shift) & mask, with no bit of mask that
+ * which are four times 4 codes of each row; row_words() takes 4 bytes of each, half_floats() their lower
+ * or higher halves as floats. bits() is (byte >> shift) & mask, with no bit of mask that
  * the shift may bring from the byte above; look_up() takes bytes 0 .. 15; join() is c | d << shift,
  * where d is so small that it stays in its byte.
  *
@@ -54,6 +55,28 @@ INLINE int32_t four(const int8_t *x)
 #include "engine/kernel_lanes_dotprod.h"
 #else
 #include "engine/kernel_lanes_plain.h"
+#endif
+
+#ifndef HAS_ROW_WORDS
+INLINE struct codes row_words(const uint8_t *p, size_t ld)
+{
+	uint32_t w[WBLOCK];
+
+	for (size_t r = 0; r < WBLOCK; r++)
+		memcpy(w + r, p + r * ld, sizeof(*w));
+	return load_codes((const uint8_t *)w);
+}
+
+INLINE struct floats half_floats(struct codes c, int high)
+{
+	uint32_t w[WBLOCK];
+	uint16_t h[WBLOCK];
+
+	store_codes((uint8_t *)w, c);
+	for (int r = 0; r < WBLOCK; r++)
+		h[r] = (uint16_t)(high ? w[r] >> 16 : w[r]);
+	return load_scales(h);
+}
 #endif
 
 #endif

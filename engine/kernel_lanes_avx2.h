@@ -57,6 +57,11 @@ INLINE struct ints all_ints(int32_t x)
 	return (struct ints){ _mm256_set1_epi32(x), _mm256_set1_epi32(x) };
 }
 
+INLINE struct ints add_ints(struct ints a, struct ints b)
+{
+	return (struct ints){ _mm256_add_epi32(a.a, b.a), _mm256_add_epi32(a.b, b.b) };
+}
+
 INLINE struct ints larger_bits(struct ints max, const float *x)
 {
 	const __m256i *v = (const __m256i *)(const void *)x, m = _mm256_set1_epi32(0x7fffffff);

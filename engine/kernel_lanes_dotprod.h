@@ -60,6 +60,13 @@ INLINE struct ints all_ints(int32_t x)
 	return (struct ints){ { v, v, v, v } };
 }
 
+INLINE struct ints add_ints(struct ints a, struct ints b)
+{
+	for (int i = 0; i < 4; i++)
+		a.v[i] = vaddq_s32(a.v[i], b.v[i]);
+	return a;
+}
+
 INLINE struct ints larger_bits(struct ints max, const float *x)
 {
 	for (int i = 0; i < 4; i++) {

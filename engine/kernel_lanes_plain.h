@@ -66,6 +66,13 @@ INLINE struct ints all_ints(int32_t x)
 	return s;
 }
 
+INLINE struct ints add_ints(struct ints a, struct ints b)
+{
+	for (int r = 0; r < WBLOCK; r++)
+		a.v[r] += b.v[r];
+	return a;
+}
+
 INLINE struct ints larger_bits(struct ints max, const float *x)
 {
 	int32_t b[WBLOCK];

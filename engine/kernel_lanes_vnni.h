@@ -53,6 +53,11 @@ INLINE struct ints all_ints(int32_t x)
 	return (struct ints){ _mm512_set1_epi32(x) };
 }
 
+INLINE struct ints add_ints(struct ints a, struct ints b)
+{
+	return (struct ints){ _mm512_add_epi32(a.v, b.v) };
+}
+
 INLINE struct ints larger_bits(struct ints max, const float *x)
 {
 	__m512i b = _mm512_and_si512(_mm512_loadu_si512(x), _mm512_set1_epi32(0x7fffffff));
@@ -170,24 +175,30 @@ INLINE void store_codes(uint8_t *p, struct codes c)
 	_mm512_storeu_si512(p, c.v);
 }
 
-/* Rows r, r + 4, r + 8, r + 12. */
-INLINE __m512i quarter(const uint8_t *p, size_t ld)
+/* 16 bytes at each of four pointers. */
+INLINE __m512i quarter(const uint8_t *const *p, size_t at)
 {
-	const __m128i *a = (const __m128i *)(const void *)p;
-	const __m128i *b = (const __m128i *)(const void *)(p + 4 * ld);
-	const __m128i *c = (const __m128i *)(const void *)(p + 8 * ld);
-	const __m128i *d = (const __m128i *)(const void *)(p + 12 * ld);
-	__m512i v = _mm512_castsi128_si512(_mm_loadu_si128(a));
+	__m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const void *)(p[0] + at)));
 
-	v = _mm512_inserti32x4(v, _mm_loadu_si128(b), 1);
-	v = _mm512_inserti32x4(v, _mm_loadu_si128(c), 2);
-	return _mm512_inserti32x4(v, _mm_loadu_si128(d), 3);
+	v = _mm512_inserti32x4(v, _mm_loadu_si128((const void *)(p[1] + at)), 1);
+	v = _mm512_inserti32x4(v, _mm_loadu_si128((const void *)(p[2] + at)), 2);
+	return _mm512_inserti32x4(v, _mm_loadu_si128((const void *)(p[3] + at)), 3);
 }
+
+/* Without hide() a compiler keeps sixteen offsets, more than it has registers. */
+#define hide(x) __asm__("" : "+r"(x))
 
 INLINE void load_rows(const uint8_t *p, size_t ld, struct codes *c)
 {
-	__m512i r0 = quarter(p, ld), r1 = quarter(p + ld, ld);
-	__m512i r2 = quarter(p + 2 * ld, ld), r3 = quarter(p + 3 * ld, ld);
+	const uint8_t *q[4] = { p, p + 4 * ld, p + 8 * ld, p + 12 * ld };
+	size_t three = 3 * ld;
+
+	hide(q[1]);
+	hide(q[2]);
+	hide(q[3]);
+	hide(three);
+	__m512i r0 = quarter(q, 0), r1 = quarter(q, ld);
+	__m512i r2 = quarter(q, 2 * ld), r3 = quarter(q, three);
 	__m512i a = _mm512_unpacklo_epi32(r0, r1), b = _mm512_unpackhi_epi32(r0, r1);
 	__m512i d = _mm512_unpacklo_epi32(r2, r3), e = _mm512_unpackhi_epi32(r2, r3);
 
@@ -195,6 +206,23 @@ INLINE void load_rows(const uint8_t *p, size_t ld, struct codes *c)
 	c[1].v = _mm512_unpackhi_epi64(a, d);
 	c[2].v = _mm512_unpacklo_epi64(b, e);
 	c[3].v = _mm512_unpackhi_epi64(b, e);
+}
+
+#define HAS_ROW_WORDS 1
+
+INLINE struct codes row_words(const uint8_t *p, size_t ld)
+{
+	const __m512i rows = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+
+	return (struct codes){ _mm512_i32gather_epi32(
+		_mm512_mullo_epi32(rows, _mm512_set1_epi32((int)ld)), p, 1) };
+}
+
+INLINE struct floats half_floats(struct codes c, int high)
+{
+	__m512i v = high ? _mm512_srli_epi32(c.v, 16) : c.v;
+
+	return (struct floats){ _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)) };
 }
 
 INLINE struct codes look_up(const int8_t *table, struct codes c)
