@@ -36,6 +36,10 @@ struct read_batch *read_batch_new(const struct urgency *u);
  * for several drives; returns at once. Failures to queue are reported by the wait. */
 void read_batch_add(struct read_batch *b, struct drive *d, uint64_t offset, uint64_t length,
 		    void *buf);
+/* Waits until more than the first `have` bytes of one of its reads have come, in order; reads are numbered from 0 as
+ * they were added, and have is below the read's length. Returns how many there are; have: no more will come. For who
+ * looks at them while the rest is under way. One thread at a time. */
+uint64_t read_batch_came(struct read_batch *b, unsigned read, uint64_t have);
 /* Where the first error was. */
 struct read_fault {
 	struct drive *drive; /* NULL: there was none */

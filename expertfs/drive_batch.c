@@ -9,8 +9,11 @@
 
 #include "expertfs/drive_parts.h"
 
+/* A read. */
 struct pieces {
 	struct pieces *next;
+	unsigned number;
+	uint32_t n, came; /* pieces; those that have come, without a gap before them */
 	struct piece p[];
 };
 
@@ -19,8 +22,10 @@ struct read_batch {
 	pthread_cond_t done;
 	const struct urgency *urgency;
 	struct pieces *pieces;
+	unsigned reads;
 	uint32_t pending;
-	_Atomic int err; /* also read without the lock */
+	const struct piece *awaited; /* by read_batch_came() */
+	_Atomic int err;             /* also read without the lock */
 	struct read_fault fault;
 };
 
@@ -36,16 +41,49 @@ struct read_batch *read_batch_new(const struct urgency *u)
 	return b;
 }
 
-void batch_tell(struct read_batch *b, int err, struct drive *d, uint64_t offset)
+void batch_tell(struct piece *p, int err, struct drive *d, uint64_t offset)
 {
+	struct read_batch *b = p->batch;
+
 	pthread_mutex_lock(&b->lock);
 	if (err && !b->err) {
 		b->fault = (struct read_fault){ d, offset };
 		b->err = err;
 	}
-	if (--b->pending == 0)
+	p->came = !err;
+	if (--b->pending == 0 || b->awaited == p || (err && b->awaited))
 		pthread_cond_signal(&b->done);
 	pthread_mutex_unlock(&b->lock);
+}
+
+static struct pieces *read_numbered(struct read_batch *b, unsigned number)
+{
+	struct pieces *all = b->pieces;
+
+	while (all && all->number != number)
+		all = all->next;
+	return all;
+}
+
+uint64_t read_batch_came(struct read_batch *b, unsigned read, uint64_t have)
+{
+	uint64_t came = have;
+	struct pieces *all;
+
+	pthread_mutex_lock(&b->lock);
+	all = read_numbered(b, read);
+	while (all && came <= have) {
+		while (all->came < all->n && all->p[all->came].came)
+			all->came++;
+		came = (uint64_t)all->came * PIECE_BYTES;
+		if (came > have || b->err || !b->pending)
+			break;
+		b->awaited = &all->p[all->came];
+		pthread_cond_wait(&b->done, &b->lock);
+		b->awaited = NULL;
+	}
+	pthread_mutex_unlock(&b->lock);
+	return came > have ? came : have;
 }
 
 int read_batch_wait(struct read_batch *b, struct read_fault *fault)
@@ -83,6 +121,9 @@ void read_batch_add(struct read_batch *b, struct drive *d, uint64_t offset, uint
 
 	pthread_mutex_lock(&b->lock);
 	if (all) {
+		all->number = b->reads++;
+		all->n = (uint32_t)n;
+		all->came = 0;
 		all->next = b->pieces;
 		b->pieces = all;
 		b->pending += (uint32_t)n;

@@ -45,7 +45,7 @@ struct drive {
 };
 
 /* One piece less is waited for. err and where it was, or 0. The batch may be gone afterwards. */
-void batch_tell(struct read_batch *b, int err, struct drive *d, uint64_t offset);
+void batch_tell(struct piece *p, int err, struct drive *d, uint64_t offset);
 /* Nobody can use what has not been read yet. */
 bool batch_failed(struct read_batch *b);
 

@@ -8,6 +8,7 @@
 #ifndef EXPERTFS_DRIVE_QUEUE_H
 #define EXPERTFS_DRIVE_QUEUE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "expertfs/drive.h"
@@ -40,6 +41,7 @@ struct piece {
 	uint64_t started; /* ns, when it was taken */
 	uint32_t length;
 	uint8_t class, again; /* the list it is in or came from; times it was put back */
+	bool came;            /* whole; under the batch's lock */
 };
 
 struct drive_queue {

@@ -19,18 +19,31 @@ struct whole {
 	char *dst;
 };
 
-/* Whether the bytes of each extent are what they should be. */
-static int check_whole(struct job *j, const struct copy *c, const char *data, char *why)
+/* Looks at the bytes of each extent as they come, so that little is left to do after the last one.
+ * *bad: the first extent whose bytes are not what they should be. */
+static int check_coming(struct read_batch *b, const struct copy *c, const char *data,
+			const struct extent **bad)
 {
-	for (uint32_t i = 0; i < c->n; i++) {
+	XXH3_state_t *hash = XXH3_createState();
+
+	for (uint32_t i = 0; hash && i < c->n && !*bad; i++) {
 		const struct extent *x = &c->x[i];
-		if (payload_check(data + x->expert_offset, x->length) == x->check)
-			continue;
-		drive_blame(copy_drive(j->l, x));
-		return job_fault(j, x, 0, NULL, why);
+		/* The read begins with its block. */
+		const uint64_t head = x->expert_offset % SHARD_ALIGN, end = head + x->length;
+		const char *block = data + x->expert_offset - head;
+		uint64_t at = head, to;
+		XXH3_64bits_reset(hash);
+		for (; at < end && (to = read_batch_came(b, i, at)) > at; at = to) {
+			to = to < end ? to : end;
+			XXH3_64bits_update(hash, block + at, to - at);
+		}
+		if (at < end) /* the wait will tell */
+			break;
+		if (XXH3_64bits_digest(hash) != x->check)
+			*bad = x;
 	}
-	atomic_fetch_or(&c->list->proved, copy_bit(c));
-	return 0;
+	XXH3_freeState(hash);
+	return hash ? 0 : -ENOMEM;
 }
 
 /* Bytes from..to of an expert, which lie in extent x, on their way into buf, with the rest of their
@@ -68,20 +81,30 @@ static int read_whole(struct job *j, const struct copy *c, void *arg, char *why)
 {
 	const struct whole *w = arg;
 	uint64_t bytes = j->e->bytes;
+	bool prove = copy_must_prove(j->l, c);
 	struct read_batch *b = read_batch_new(w->urgency);
-	struct read_fault fault;
-	int err;
+	const struct extent *bad = NULL;
+	struct read_fault fault = { 0 };
+	int err = 0, failed;
 
 	if (!b)
 		return job_fault(j, NULL, -ENOMEM, NULL, why);
 	for (uint32_t i = 0; i < c->n; i++)
 		add_blocks(b, j, &c->x[i], c->x[i].expert_offset,
 			   c->x[i].expert_offset + c->x[i].length, w->dst, 0);
-	err = read_batch_wait(b, &fault);
-	if (err)
-		return job_fault(j, NULL, err, &fault, why);
+	if (prove)
+		err = check_coming(b, c, w->dst, &bad);
+	failed = read_batch_wait(b, &fault);
+	if (failed || err)
+		return job_fault(j, NULL, failed ? failed : err, &fault, why);
 	clear_gaps(c, w->dst, 0, bytes);
-	return copy_must_prove(j->l, c) ? check_whole(j, c, w->dst, why) : 0;
+	if (bad) {
+		drive_blame(copy_drive(j->l, bad));
+		return job_fault(j, bad, 0, NULL, why);
+	}
+	if (prove)
+		atomic_fetch_or(&c->list->proved, copy_bit(c));
+	return 0;
 }
 
 int load_expert(const struct loader *l, uint32_t index, const struct urgency *u, void *dst,

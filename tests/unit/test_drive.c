@@ -416,6 +416,38 @@ static void test_short_file(void **state)
 	free(buf);
 }
 
+/* What has come is there, in order, while the rest is under way; after an error nothing more comes. */
+static void test_came(void **state)
+{
+	const uint64_t length = 3 * MIB + 4096;
+	char *buf = new_buffer(2 * length);
+	struct read_batch *b;
+	struct drive *d;
+
+	make_file(2 * length);
+	d = open_drive(state);
+	b = read_batch_new(&urgent[DRIVE_DEMAND]);
+	read_batch_add(b, d, length, length, buf + length);
+	read_batch_add(b, d, 0, length, buf);
+	for (uint64_t at = 0, to; at < length; at = to) {
+		to = read_batch_came(b, 1, at);
+		assert_true(to > at);
+		expect_words(buf + at, at, (to < length ? to : length) - at);
+	}
+	for (uint64_t at = 0; at < length; at = read_batch_came(b, 0, at))
+		;
+	expect_words(buf + length, length, length);
+	assert_int_equal(read_batch_wait(b, NULL), 0);
+	b = read_batch_new(&urgent[DRIVE_DEMAND]);
+	read_batch_add(b, d, 2 * length - MIB, 4 * MIB, buf);
+	assert_in_range(read_batch_came(b, 0, 0), 0, MIB);
+	assert_int_equal(read_batch_came(b, 0, MIB), MIB);
+	assert_int_equal(read_batch_wait(b, NULL), -EIO);
+	drive_close(d);
+	unlink(path);
+	free(buf);
+}
+
 static uint64_t queued_at_most(struct drive *d, enum drive_class class)
 {
 	struct drive_stats s;
@@ -618,8 +650,9 @@ int main(void)
 #t " (io_uring)", t, NULL, NULL, &uring                                            \
 	}
 	static const struct CMUnitTest files[] = {
-		BOTH(test_read),         BOTH(test_registered), BOTH(test_short_file),
-		BOTH(test_urgent_first), BOTH(test_vanish),     BOTH(test_close),
+		BOTH(test_read),  BOTH(test_registered),   BOTH(test_short_file),
+		BOTH(test_came),  BOTH(test_urgent_first), BOTH(test_vanish),
+		BOTH(test_close),
 	};
 	int failed = cmocka_run_group_tests(pure, NULL, NULL);
 
