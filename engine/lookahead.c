@@ -36,6 +36,7 @@ struct lookahead {
 	struct lookahead_trial trial;
 	uint64_t guesses;
 	int most; /* experts named at a time: half of what the daemon's memory holds */
+	int best; /* of a token's choices, so many are named */
 	/* The last guess. */
 	char guess[LINE];
 	size_t guess_bytes; /* 0: sent, or none */
@@ -113,6 +114,18 @@ static int begin(struct lookahead *a, char *why)
 	return 0;
 }
 
+/* So many choices that the drive gets half a token's, as far as one can tell from the share of all experts that memory
+ * holds; three quarters at most, as the last ones are wrong too often. */
+static int choices_named(int topk, const struct mount_stats *stats)
+{
+	double missing = stats->experts > stats->slots
+				 ? 1 - (double)stats->slots / (double)stats->experts
+				 : 0;
+	double n = missing > 0.5 ? topk / 2.0 / missing : topk;
+
+	return n < topk * 0.75 ? (int)(n + 0.5) : (int)(topk * 0.75 + 0.5);
+}
+
 /* NULL if there can be lookahead; opens the daemon's file. */
 static const char *reason_against(struct lookahead *a, const char *dir,
 				  const struct mount_stats *stats)
@@ -127,6 +140,7 @@ static const char *reason_against(struct lookahead *a, const char *dir,
 	a->most = stats->slots < 2 ? 0 : stats->slots / 2 < NAMES ? (int)(stats->slots / 2) : NAMES;
 	if (a->most < a->config->topk)
 		return "no memory to load ahead into";
+	a->best = choices_named(a->config->topk, stats);
 	if (snprintf(path, sizeof(path), "%s/.expertfs/prefetch", dir) >= (int)sizeof(path))
 		return "the daemon takes no guesses";
 	a->fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -196,10 +210,10 @@ static void write_guess(struct lookahead *a, int layer, int least)
 		a->guess[a->guess_bytes - 1] = '\n';
 }
 
-/* Of a token's choice number k: the best half of the choices, the best one most. */
-static int certainty(const struct choice *choice, int topk, int k)
+/* Of a token's choice number k: those that are named, the best one most. */
+static int certainty(const struct choice *choice, int topk, int k, int best)
 {
-	int left = (topk + 1) / 2;
+	int left = best;
 
 	for (int i = 0; i < topk && left > 0; i++)
 		left -= choice[i].weight > choice[k].weight;
@@ -227,7 +241,8 @@ void lookahead_guess(struct lookahead *a, const struct compute *cp, const struct
 			      a->choice + i * topk);
 		for (size_t k = 0; k < topk; k++)
 			a->votes[a->choice[i * topk + k].expert] +=
-				decode ? certainty(a->choice + i * topk, (int)topk, (int)k) : 1;
+				decode ? certainty(a->choice + i * topk, (int)topk, (int)k, a->best)
+				       : 1;
 	}
 	write_guess(a, layer, decode ? 1 : PROMPT_VOTES);
 }
