@@ -223,6 +223,7 @@ int moe(const struct compute *cp, const struct model_config *c, const struct lay
 	route(cp, c, l, w, m);
 	int chosen = group_by_expert(c, w, m);
 	experts_ask(experts, layer, w->ids, chosen);
+	draft_cost_layer(w->drafts, layer, w->ids, chosen, w->start, w->row);
 	/* While the first ones come. */
 	if (layer + 1 < c->layers && c->sparse[layer + 1])
 		lookahead_guess(w->lookahead, cp, l + 1, layer + 1, h, m);
