@@ -4,7 +4,6 @@
  */
 #include "engine/moe.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "engine/ffn.h"
@@ -97,7 +96,7 @@ static void gate_shared(const struct compute *cp, const struct model_config *c,
 
 	matmul(cp, gate, w->x, hidden, m, w->gates, 1);
 	for (size_t i = 0; i < (size_t)m; i++) {
-		float open = 1.0f / (1.0f + expf(-w->gates[i]));
+		float open = sigmoid(w->gates[i]);
 		for (size_t k = 0; k < hidden; k++)
 			w->shared[i * hidden + k] *= open;
 	}
