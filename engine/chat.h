@@ -73,4 +73,10 @@ void chat_text_free(struct chat_text *t);
 int chat_encode(const struct tokenizer *t, const struct chat_text *text, int32_t **ids, size_t *n,
 		char *why);
 
+/* Tokens that end an answer, so many of them as t has: those of the family, and the model's end token
+ * as the tokenizer's configuration has it. A model's own list (modelfile.h) may lack them: that of one
+ * trained on to talk is at times still that of its base. Returns how many. */
+#define CHAT_ENDS 4
+int chat_ends(const struct chat *c, const struct tokenizer *t, int32_t ids[CHAT_ENDS]);
+
 #endif

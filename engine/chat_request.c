@@ -9,6 +9,16 @@
 #include "engine/fail.h"
 #include "engine/jsonread.h"
 
+int chat_request_parse(const char *json, size_t bytes, const char *where, json_t **out, char *why)
+{
+	json_error_t error;
+
+	*out = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &error);
+	return *out ? 0
+		    : fail(why, EINVAL, "%s, line %d, is no JSON: %s", where, error.line,
+			   error.text);
+}
+
 int chat_request_read(const json_t *request, const json_t **messages, struct chat_options *o,
 		      char *why)
 {
@@ -41,4 +51,23 @@ int chat_request_read(const json_t *request, const json_t **messages, struct cha
 	if (!o->effort[0])
 		o->effort = NULL;
 	return 0;
+}
+
+int chat_request_render(const char *mount, const char *format, const json_t *request,
+			struct chat **chat, struct chat_text *out, char *why)
+{
+	const json_t *messages;
+	struct chat_options options;
+	int r = chat_request_read(request, &messages, &options, why);
+
+	*chat = NULL;
+	if (!r)
+		r = chat_load(mount, format, chat, why);
+	if (!r)
+		r = chat_render(*chat, messages, &options, out, why);
+	if (r) {
+		chat_free(*chat);
+		*chat = NULL;
+	}
+	return r;
 }

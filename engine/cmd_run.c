@@ -16,18 +16,28 @@
 #include "engine/commands.h"
 #include "engine/fail.h"
 #include "engine/generate.h"
+#include "engine/prompt.h"
 #include "engine/report.h"
 #include "engine/session.h"
 #include "engine/signals.h"
 #include "engine/utf8.h"
 
 static const char help[] =
-	"usage: coli-engine run MOUNT (-p TEXT | -f FILE | --prompt-ids \"1 2 3\") [options]\n"
+	"usage: coli-engine run MOUNT (-p TEXT | -f FILE | --prompt-ids \"1 2 3\" | --messages "
+	"FILE) [options]\n"
 	"Continues a prompt with the model under MOUNT, and streams the text to stdout.\n\n"
 	"  -p TEXT         the prompt, as it is: nothing is added, special tokens in it are "
 	"recognised\n"
 	"  -f FILE         the prompt from a file; - is standard input\n"
 	"  --prompt-ids S  the prompt as token ids\n"
+	"  --chat          what -p or -f gives is what a user says: the model's chat template goes "
+	"round it, and the\n"
+	"                  run ends with the answer\n"
+	"  --system TEXT   with --chat: what the system says before\n"
+	"  --messages FILE a conversation to go on with, as JSON that tokenize --chat takes\n"
+	"  --chat-format F for --chat and --messages: the form of this family, whatever the "
+	"model's "
+	"template is\n"
 	"  -n N            tokens to make at most (default 256)\n"
 	"  --temp T        temperature (default 0: always the most likely token)\n"
 	"  --top-p P       draw from the most likely tokens that together have probability P "
@@ -48,6 +58,10 @@ static const char help[] =
 
 enum {
 	OPT_PROMPT_IDS = OPT_OWN,
+	OPT_CHAT,
+	OPT_SYSTEM,
+	OPT_MESSAGES,
+	OPT_CHAT_FORMAT,
 	OPT_TEMP,
 	OPT_TOP_P,
 	OPT_TOP_K,
@@ -61,7 +75,8 @@ enum {
 
 struct run {
 	/* Options. */
-	const char *mount, *text, *file, *ids_text, *session_file;
+	const char *mount, *session_file;
+	struct prompt_source source;
 	struct engine_options options;
 	struct sampler_options sampling;
 	int n, draft; /* draft: DRAFT_AUTO, or how many */
@@ -70,8 +85,9 @@ struct run {
 	struct client client;
 	struct kv_session *session;
 	const struct generation *g; /* while it runs */
-	int32_t *prompt;
-	size_t prompt_n;
+	struct prompt prompt;
+	int32_t *eos; /* tokens that end the run */
+	int eos_n;
 	struct utf8_stream stream;
 	char *out; /* the text made so far, raw bytes */
 	size_t out_bytes, out_room;
@@ -89,25 +105,47 @@ static int parse_draft(const char *text, int *out)
 	return status;
 }
 
+/* What the prompt is. */
+static bool option_source(struct prompt_source *s, int code, const char *text)
+{
+	switch (code) {
+	case 'p':
+		s->text = text;
+		return true;
+	case 'f':
+		s->file = text;
+		return true;
+	case OPT_PROMPT_IDS:
+		s->ids = text;
+		return true;
+	case OPT_CHAT:
+		s->chat = true;
+		return true;
+	case OPT_SYSTEM:
+		s->system = text;
+		return true;
+	case OPT_MESSAGES:
+		s->messages = text;
+		return true;
+	case OPT_CHAT_FORMAT:
+		s->format = text;
+		return true;
+	default:
+		return false;
+	}
+}
+
 static int parse_option(struct run *r, int code, const char *text, char **argv)
 {
 	int64_t v = 0;
 	int status = 0;
 
-	if (option_common(&r->options, code, text, &status))
+	if (option_common(&r->options, code, text, &status) ||
+	    option_source(&r->source, code, text))
 		return status;
 	switch (code) {
 	case OPT_HELP:
 		print_help(help, common_help);
-	case 'p':
-		r->text = text;
-		return 0;
-	case 'f':
-		r->file = text;
-		return 0;
-	case OPT_PROMPT_IDS:
-		r->ids_text = text;
-		return 0;
 	case 'n':
 		status = option_int("-n", text, 0, 1 << 30, &v);
 		r->n = (int)v;
@@ -147,11 +185,28 @@ static int parse_option(struct run *r, int code, const char *text, char **argv)
 	}
 }
 
+static int check_source(const struct prompt_source *s)
+{
+	if (!!s->text + !!s->file + !!s->ids + !!s->messages != 1)
+		return say_usage("run takes one of -p, -f, --prompt-ids and --messages");
+	if (s->chat && !s->text && !s->file)
+		return say_usage("--chat is for -p and -f");
+	if (s->system && !s->chat)
+		return say_usage("--system is for --chat");
+	if (s->format && !s->chat && !s->messages)
+		return say_usage("--chat-format is for --chat and --messages");
+	return 0;
+}
+
 /* 0: go on; else the status to exit with. */
 static int parse(struct run *r, int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "prompt-ids", required_argument, NULL, OPT_PROMPT_IDS },
+		{ "chat", no_argument, NULL, OPT_CHAT },
+		{ "system", required_argument, NULL, OPT_SYSTEM },
+		{ "messages", required_argument, NULL, OPT_MESSAGES },
+		{ "chat-format", required_argument, NULL, OPT_CHAT_FORMAT },
 		{ "temp", required_argument, NULL, OPT_TEMP },
 		{ "top-p", required_argument, NULL, OPT_TOP_P },
 		{ "top-k", required_argument, NULL, OPT_TOP_K },
@@ -175,33 +230,24 @@ static int parse(struct run *r, int argc, char **argv)
 	if (optind != argc - 1)
 		return say_usage("run takes one MOUNT");
 	r->mount = argv[optind];
-	if (!!r->text + !!r->file + !!r->ids_text != 1)
-		return say_usage("run takes one of -p, -f and --prompt-ids");
 	if (r->logits && !r->json)
 		return say_usage("--logits is for --json");
-	return 0;
+	return check_source(&r->source);
 }
 
-static int read_prompt(struct run *r, char *why)
+/* The model's end tokens, and those of the conversation. */
+static int find_eos(struct run *r, char *why)
 {
-	char *text = NULL;
-	size_t bytes = 0;
-	int err = 0;
+	const struct modelfile *m = r->client.file;
+	size_t own = (size_t)m->eos_count, more = (size_t)r->prompt.ends_n;
 
-	if (r->ids_text) {
-		err = parse_ids(r->ids_text, &r->prompt, &r->prompt_n, why);
-	} else {
-		if (r->file)
-			err = read_text(r->file, &text, &bytes, why);
-		if (!err)
-			err = tokenizer_encode(r->client.tokenizer, r->file ? text : r->text,
-					       r->file ? bytes : strlen(r->text), 0, &r->prompt,
-					       &r->prompt_n, why);
-		free(text);
-	}
-	if (!err && !r->prompt_n)
-		err = fail(why, EINVAL, "the prompt is empty");
-	return err;
+	r->eos = malloc((own + more + 1) * sizeof(*r->eos));
+	if (!r->eos)
+		return fail(why, ENOMEM, "no memory for the list of end tokens");
+	memcpy(r->eos, m->eos, own * sizeof(*r->eos));
+	memcpy(r->eos + own, r->prompt.ends, more * sizeof(*r->eos));
+	r->eos_n = (int)(own + more);
+	return 0;
 }
 
 /* What the run needs of a context; or a sentence with the numbers if the prompt is too long for the
@@ -209,18 +255,17 @@ static int read_prompt(struct run *r, char *why)
 static int find_need(const struct run *r, struct engine_need *need, char *why)
 {
 	int max = r->client.file->config.max_positions, ctx = r->options.ctx ? r->options.ctx : max;
-	size_t wanted = r->prompt_n + (size_t)r->n;
+	size_t prompt_n = r->prompt.n, wanted = prompt_n + (size_t)r->n;
 
 	if (ctx > max)
 		return fail(why, ERANGE, "--ctx %d is more than the %d tokens of the model", ctx,
 			    max);
-	if (r->prompt_n > (size_t)ctx)
+	if (prompt_n > (size_t)ctx)
 		return fail(why, ERANGE, "the prompt has %zu tokens, but the context holds %d%s",
-			    r->prompt_n, ctx,
-			    ctx == max ? ", as many as the model can" : " (--ctx)");
-	*need = (struct engine_need){ .least = (int)r->prompt_n,
+			    prompt_n, ctx, ctx == max ? ", as many as the model can" : " (--ctx)");
+	*need = (struct engine_need){ .least = (int)prompt_n,
 				      .wanted = wanted < (size_t)ctx ? (int)wanted : ctx,
-				      .feed = (int)r->prompt_n };
+				      .feed = (int)prompt_n };
 	return 0;
 }
 
@@ -259,14 +304,6 @@ static int write_out(const char *text, size_t bytes, char *why)
 	return 0;
 }
 
-static bool is_eos(const struct modelfile *m, int32_t id)
-{
-	for (int i = 0; i < m->eos_count; i++)
-		if (m->eos[i] == id)
-			return true;
-	return false;
-}
-
 /* A token was made: its text is kept, and shown unless the end is to be JSON. */
 static int on_token(void *arg, int32_t id, char *why)
 {
@@ -275,7 +312,7 @@ static int on_token(void *arg, int32_t id, char *why)
 	const char *piece = tokenizer_piece(r->client.tokenizer, id, &bytes);
 
 	status_clear(&r->client.status);
-	if (!piece || tokenizer_is_special(r->client.tokenizer, id) || is_eos(r->client.file, id))
+	if (!piece || tokenizer_is_special(r->client.tokenizer, id) || generation_ends(r->g, id))
 		return 0;
 	int err = append(r, piece, bytes, why);
 	if (err || r->json)
@@ -416,7 +453,8 @@ static int restore_session(struct run *r, char *why)
 
 	if (!r->session)
 		return 0;
-	err = kv_session_restore(r->session, r->client.engine, r->prompt, (int)r->prompt_n, why);
+	err = kv_session_restore(r->session, r->client.engine, r->prompt.ids, (int)r->prompt.n,
+				 why);
 	if (err)
 		return err;
 	signals_remember_interrupt();
@@ -428,7 +466,7 @@ static int restore_session(struct run *r, char *why)
 			"are left out\n",
 			bytes_text(kv_session_torn(r->session), text), r->session_file);
 	fprintf(stderr, "session: %d of %zu prompt tokens restored\n",
-		engine_position(r->client.engine), r->prompt_n);
+		engine_position(r->client.engine), r->prompt.n);
 	return 0;
 }
 
@@ -445,7 +483,9 @@ static int run(struct run *r, char *why)
 	int err = client_describe(&r->client, r->mount, why);
 
 	if (!err)
-		err = read_prompt(r, why);
+		err = prompt_read(&r->source, r->mount, r->client.tokenizer, &r->prompt, why);
+	if (!err)
+		err = find_eos(r, why);
 	if (!err)
 		err = find_need(r, &need, why);
 	if (!err)
@@ -462,11 +502,11 @@ static int run(struct run *r, char *why)
 	if (!err)
 		err = restore_session(r, why);
 	if (!err) {
-		struct generation g = { .prompt = r->prompt,
-					.prompt_n = (int)r->prompt_n,
+		struct generation g = { .prompt = r->prompt.ids,
+					.prompt_n = (int)r->prompt.n,
 					.n = r->n,
-					.eos = r->client.file->eos,
-					.eos_n = r->client.file->eos_count,
+					.eos = r->eos,
+					.eos_n = r->eos_n,
 					.want_logits = r->logits,
 					.draft = r->draft,
 					.draft_max = r->options.draft,
@@ -498,7 +538,8 @@ int cmd_run(int argc, char **argv)
 	status_clear(&r.client.status);
 	kv_session_close(r.session);
 	client_close(&r.client);
-	free(r.prompt);
+	free(r.prompt.ids);
+	free(r.eos);
 	free(r.out);
 	if (err)
 		return say_error("%s", why);

@@ -65,26 +65,19 @@ static int print_chat(const struct tokenizer *t, const struct chat_text *text, c
 static int render(const struct tokenizer *t, const char *mount, const char *format,
 		  const char *json, size_t bytes, char *why)
 {
-	json_error_t error;
-	json_t *request = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &error);
-	const json_t *messages = NULL;
-	struct chat_options options;
 	struct chat_text text;
-	struct chat *chat = NULL;
+	struct chat *chat;
+	json_t *request;
+	int r = chat_request_parse(json, bytes, "standard input", &request, why);
 
-	if (!request)
-		return fail(why, EINVAL, "standard input, line %d, is no JSON: %s", error.line,
-			    error.text);
-	int r = chat_request_read(request, &messages, &options, why);
-	if (!r)
-		r = chat_load(mount, format, &chat, why);
-	if (!r)
-		r = chat_render(chat, messages, &options, &text, why);
+	if (r)
+		return r;
+	r = chat_request_render(mount, format, request, &chat, &text, why);
 	if (!r) {
 		r = print_chat(t, &text, why);
 		chat_text_free(&text);
+		chat_free(chat);
 	}
-	chat_free(chat);
 	json_decref(request);
 	return r;
 }

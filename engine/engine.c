@@ -17,6 +17,7 @@
 #include "engine/mtp.h"
 #include "engine/plan.h"
 
+_Static_assert(ENGINE_DRAFT_MAX + 1 <= DRAFT_COST_ROWS, "all rows of a pass with guesses");
 _Static_assert(ENGINE_DRAFT_MAX + 1 <= LOOKAHEAD_DECODE_ROWS, "a draft is no prompt");
 
 struct engine {
@@ -31,10 +32,11 @@ struct engine {
 	struct profile profile;
 	struct forward forward;
 	struct mtp mtp; /* if options.draft */
-	float *rows;    /* [FORWARD_LOGIT_ROWS][vocab]; NULL until needed */
-	int32_t *ids;   /* [ctx], those of the context */
-	int tied_from;  /* rows from here on depend on the length of the sequence; INT_MAX: none */
-	int first_tie;  /* the lowest tied_from since the context was empty */
+	struct draft_cost cost;
+	float *rows;   /* [FORWARD_LOGIT_ROWS][vocab]; NULL until needed */
+	int32_t *ids;  /* [ctx], those of the context */
+	int tied_from; /* rows from here on depend on the length of the sequence; INT_MAX: none */
+	int first_tie; /* the lowest tied_from since the context was empty */
 	int position;
 	int last;   /* row of the last token in the last chunk; -1: nothing fed */
 	int drafts; /* rows that the last engine_feed_drafts() left in the context */
@@ -72,6 +74,10 @@ static int load(struct engine *e, char *why)
 	e->forward.experts = e->experts;
 	e->forward.profile = e->forward.moe.profile = &e->profile;
 	e->forward.moe.lookahead = e->lookahead;
+	e->forward.moe.drafts = &e->cost;
+	e->cost = (struct draft_cost){ .file = e->file,
+				       .experts = e->experts,
+				       .profile = &e->profile };
 	r = forward_init(&e->forward, plan_cache_layers(e->file, o), o->ctx, plan_rows(o), o->kv,
 			 why);
 	return r || !o->draft ? r : mtp_init(&e->mtp, &e->forward, why);
@@ -200,9 +206,9 @@ static int run_chunk(struct engine *e, const int32_t *ids, int position, int m,
 	lookahead_step(e->lookahead, m, clock_seconds() - begin, after.waited_s - before.waited_s);
 	if (r || !e->options.draft || position < e->position) /* a second time: followed before */
 		return r;
-	enum profile_part part = profile_hold(&e->profile, PART_SPECULATION);
+	draft_cost_guess(&e->cost);
 	r = mtp_follow(&e->mtp, ids, position, m, why);
-	profile_release(&e->profile, part);
+	draft_cost_guessed(&e->cost);
 	return r;
 }
 
@@ -305,10 +311,12 @@ bool engine_may_draft(const struct engine *e)
 
 int engine_prepare_drafts(struct engine *e, char *why)
 {
-	enum profile_part before = profile_hold(&e->profile, PART_SPECULATION);
-	int r = e->options.draft ? mtp_catch_up(&e->mtp, why) : 0;
+	int r = 0;
 
-	profile_release(&e->profile, before);
+	draft_cost_guess(&e->cost);
+	if (e->options.draft)
+		r = mtp_catch_up(&e->mtp, why);
+	draft_cost_guessed(&e->cost);
 	return r;
 }
 
@@ -319,9 +327,9 @@ int engine_draft(struct engine *e, int32_t token, float *logits, char *why)
 	if (!engine_may_draft(e))
 		return fail(why, EINVAL, "there is nothing to guess a token from");
 	int r = check_ids(e, &token, 1, why);
-	enum profile_part before = profile_hold(&e->profile, PART_SPECULATION);
+	draft_cost_guess(&e->cost);
 	r = r ? r : mtp_guess(&e->mtp, token, logits, why);
-	profile_release(&e->profile, before);
+	draft_cost_guessed(&e->cost);
 	return r ? r : check_finite(e, logits, vocab, why);
 }
 
@@ -347,10 +355,13 @@ static int feed_several(struct engine *e, const int32_t *ids, int n, int *rows, 
 		return r;
 	e->last = -1;
 	forward_expect(&e->forward, INDEX_GROWING);
+	draft_cost_check(&e->cost, n);
 	r = run_chunk(e, ids, e->position, n, NULL, 0, n, why);
+	if (!r)
+		forward_logits(&e->forward, 0, n, e->rows);
+	draft_cost_checked(&e->cost);
 	if (r)
 		return r;
-	forward_logits(&e->forward, 0, n, e->rows);
 	r = check_finite(e, e->rows, (size_t)e->file->config.vocab, why);
 	if (r)
 		return r;
@@ -382,6 +393,7 @@ int engine_feed_drafts(struct engine *e, const int32_t *ids, int n, const float 
 
 void engine_keep(struct engine *e, int rows)
 {
+	draft_cost_keep(&e->cost, rows, e->drafts);
 	e->position -= e->drafts - rows;
 	if (e->tied_from >= e->position)
 		e->tied_from = INT_MAX;
@@ -454,7 +466,8 @@ static struct profile_counts count_now(const struct engine *e)
 	bool told = mount_stats(e->file->dir, &mount, NULL) == 0;
 
 	experts_get_stats(e->experts, &experts);
-	return (struct profile_counts){ experts.bytes, told ? mount.bytes_read : -1 };
+	return (struct profile_counts){ experts.opened, experts.bytes,
+					told ? mount.bytes_read : -1 };
 }
 
 void engine_profile_begin(struct engine *e, enum profile_phase phase)

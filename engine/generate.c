@@ -11,7 +11,7 @@
 #include "engine/clock.h"
 #include "engine/fail.h"
 
-static bool is_eos(const struct generation *g, int32_t id)
+bool generation_ends(const struct generation *g, int32_t id)
 {
 	for (int i = 0; i < g->eos_n; i++)
 		if (g->eos[i] == id)
@@ -66,7 +66,7 @@ static int decode(struct engine *e, struct sampler *s, struct generation *g, int
 			g->first_s = first - start;
 		}
 		int r = g->token ? g->token(g->arg, id, why) : 0;
-		if (!r && is_eos(g, id)) {
+		if (!r && generation_ends(g, id)) {
 			g->stop = STOP_EOS;
 			break;
 		}

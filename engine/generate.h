@@ -44,6 +44,9 @@ struct generation {
 	struct speculation spec; /* its counts */
 };
 
+/* Whether this token ends it. */
+bool generation_ends(const struct generation *g, int32_t id);
+
 /* 0 or negative errno with the sentence; what `out` owns is
  * the caller's to free in any case. */
 int generate(struct engine *e, struct sampler *s, int vocab, struct generation *g, char *why);

@@ -4,7 +4,6 @@
  */
 #include "engine/moe.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "engine/ffn.h"
@@ -97,7 +96,7 @@ static void gate_shared(const struct compute *cp, const struct model_config *c,
 
 	matmul(cp, gate, w->x, hidden, m, w->gates, 1);
 	for (size_t i = 0; i < (size_t)m; i++) {
-		float open = 1.0f / (1.0f + expf(-w->gates[i]));
+		float open = sigmoid(w->gates[i]);
 		for (size_t k = 0; k < hidden; k++)
 			w->shared[i * hidden + k] *= open;
 	}
@@ -223,6 +222,7 @@ int moe(const struct compute *cp, const struct model_config *c, const struct lay
 	route(cp, c, l, w, m);
 	int chosen = group_by_expert(c, w, m);
 	experts_ask(experts, layer, w->ids, chosen);
+	draft_cost_layer(w->drafts, layer, w->ids, chosen, w->start, w->row);
 	/* While the first ones come. */
 	if (layer + 1 < c->layers && c->sparse[layer + 1]) {
 		lookahead_guess(w->lookahead, cp, l + 1, layer + 1, h, m);

@@ -17,6 +17,7 @@
 #include "engine/ffn.h"
 #include "engine/lookahead.h"
 #include "engine/profile.h"
+#include "engine/draft_cost.h"
 #include "engine/progress.h"
 #include "engine/router.h"
 #include "engine/weights.h"
@@ -25,6 +26,7 @@ struct moe_work {
 	/* Not owned; set by whoever laid it out. */
 	struct lookahead *lookahead;
 	struct profile *profile;
+	struct draft_cost *drafts; /* may be NULL */
 	/* Set before each layer of a prompt: from `done` on, the layer's experts are worth `share` of
 	 * `total` tokens. NULL: nothing to report. */
 	const struct progress *progress;

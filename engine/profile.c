@@ -21,6 +21,7 @@ static void book_counts(struct profile *p, const struct profile_counts *now)
 {
 	struct profile_counts *c = &p->counts[p->phase];
 
+	c->experts += now->experts - p->before.experts;
 	c->expert_bytes += now->expert_bytes - p->before.expert_bytes;
 	if (now->bytes_read < 0 || p->before.bytes_read < 0)
 		c->bytes_read = -1;

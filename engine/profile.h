@@ -34,8 +34,21 @@ const char *profile_part_name(enum profile_part part);
 
 /* What was counted outside of the profile, when a phase began or ended. */
 struct profile_counts {
-	uint64_t expert_bytes; /* of the experts opened */
-	int64_t bytes_read;    /* by the daemon from drives; -1: not known */
+	uint64_t experts, expert_bytes; /* opened */
+	int64_t bytes_read;             /* by the daemon from drives; -1: not known */
+};
+
+struct profile_experts {
+	uint64_t opened, bytes;
+};
+
+/* What speculation costs beside PART_SPECULATION (draft_cost.h). */
+struct profile_drafts {
+	/* Passes that check guesses, their certain first row included; the time is in other parts. */
+	double check_s;
+	uint64_t rows, wrong_rows; /* of these passes; those given up */
+	/* Opened by the MTP layer; by nobody but rows given up. */
+	struct profile_experts mtp, wrong;
 };
 
 struct profile {
@@ -49,6 +62,7 @@ struct profile {
 	struct profile_counts counts[PROFILE_PHASES];
 	/* Passes through the model's layers, and rows in them all: drafts that were wrong as well. */
 	uint64_t passes[PROFILE_PHASES], rows[PROFILE_PHASES];
+	struct profile_drafts drafts[PROFILE_PHASES];
 };
 
 /* From now on time is spent in this part. Returns the one before, for those that come back to it. */

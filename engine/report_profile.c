@@ -34,23 +34,61 @@ json_t *positive_or_null(double v)
 	return v > 0 ? json_real(v) : json_null();
 }
 
+static double share(uint64_t part, uint64_t whole)
+{
+	return whole ? (double)part / (double)whole : 0;
+}
+
+static json_t *experts_json(const struct profile_experts *e)
+{
+	json_t *o = json_object();
+
+	json_object_set_new(o, "opened", json_integer((json_int_t)e->opened));
+	json_object_set_new(o, "bytes", json_integer((json_int_t)e->bytes));
+	return o;
+}
+
+/* All that were opened for guesses alone. */
+static struct profile_experts extra_experts(const struct profile_drafts *d)
+{
+	return (struct profile_experts){ d->mtp.opened + d->wrong.opened,
+					 d->mtp.bytes + d->wrong.bytes };
+}
+
+static json_t *drafts_json(const struct profile_drafts *d, const struct profile_counts *c)
+{
+	struct profile_experts extra = extra_experts(d);
+	json_t *o = json_object();
+
+	json_object_set_new(o, "check_s", json_real(d->check_s));
+	json_object_set_new(o, "rows", json_integer((json_int_t)d->rows));
+	json_object_set_new(o, "wrong_rows", json_integer((json_int_t)d->wrong_rows));
+	json_object_set_new(o, "mtp_experts", experts_json(&d->mtp));
+	json_object_set_new(o, "wrong_experts", experts_json(&d->wrong));
+	json_object_set_new(o, "share_of_experts", json_real(share(extra.opened, c->experts)));
+	json_object_set_new(o, "share_of_bytes", json_real(share(extra.bytes, c->expert_bytes)));
+	return o;
+}
+
 static json_t *phase_json(const struct profile_report *r, enum profile_phase phase)
 {
 	const struct profile_counts *c = &r->profile->counts[phase];
 	enum limit nearest = limit_nearest(r->limits, phase);
-	json_t *o = json_object(), *share = json_object();
+	json_t *o = json_object(), *of = json_object();
 
 	json_object_set_new(o, "tokens", json_integer(r->tokens[phase]));
 	json_object_set_new(o, "seconds", json_real(profile_seconds(r->profile, phase)));
 	for (int i = 0; i < PROFILE_PARTS; i++)
 		json_object_set_new(o, profile_part_name((enum profile_part)i),
 				    json_real(r->profile->seconds[phase][i]));
+	json_object_set_new(o, "experts_opened", json_integer((json_int_t)c->experts));
 	json_object_set_new(o, "expert_bytes", json_integer((json_int_t)c->expert_bytes));
 	json_object_set_new(o, "bytes_read", count_or_null(c->bytes_read));
+	json_object_set_new(o, "drafts", drafts_json(&r->profile->drafts[phase], c));
 	for (int i = 0; i < LIMITS; i++)
-		json_object_set_new(share, limit_name((enum limit)i),
+		json_object_set_new(of, limit_name((enum limit)i),
 				    json_real(limit_share(r->limits, phase, (enum limit)i)));
-	json_object_set_new(o, "share_of", share);
+	json_object_set_new(o, "share_of", of);
 	json_object_set_new(o, "limit", json_string(limit_name(nearest)));
 	return o;
 }
@@ -100,6 +138,28 @@ static void limit_line(const struct profile_report *r, enum profile_phase phase)
 	fputc('\n', stderr);
 }
 
+/* What guesses cost beside the time to make them, which has a line of its own in the table. */
+static void drafts_line(const struct profile_report *r, enum profile_phase phase)
+{
+	const struct profile_drafts *d = &r->profile->drafts[phase];
+	const struct profile_counts *c = &r->profile->counts[phase];
+	struct profile_experts extra = extra_experts(d);
+
+	if (!d->rows && !extra.opened)
+		return;
+	fprintf(stderr,
+		"%-8s passes that check guesses: %.3f ms a token, %llu of their %llu rows wrong\n",
+		profile_phase_name(phase), per_token_ms(r, phase, d->check_s),
+		(unsigned long long)d->wrong_rows, (unsigned long long)d->rows);
+	fprintf(stderr,
+		"%-8s experts for guesses alone: %llu (%llu for the MTP layer, %llu for wrong "
+		"rows), %.2f GB; %.1f %% of all, %.1f %% of their bytes\n",
+		profile_phase_name(phase), (unsigned long long)extra.opened,
+		(unsigned long long)d->mtp.opened, (unsigned long long)d->wrong.opened,
+		(double)extra.bytes / 1e9, 100 * share(extra.opened, c->experts),
+		100 * share(extra.bytes, c->expert_bytes));
+}
+
 void profile_lines(const struct profile_report *r)
 {
 	double s[PROFILE_PHASES];
@@ -114,6 +174,8 @@ void profile_lines(const struct profile_report *r)
 	for (int k = 0; k < PROFILE_PHASES; k++)
 		s[k] = profile_seconds(r->profile, (enum profile_phase)k);
 	line(r, "together", s);
+	for (int k = 0; k < PROFILE_PHASES; k++)
+		drafts_line(r, (enum profile_phase)k);
 	for (int k = 0; k < PROFILE_PHASES; k++)
 		limit_line(r, (enum profile_phase)k);
 }

@@ -11,11 +11,6 @@
 /* Not to be chosen (any more). Below every score, as those are kept finite from below. */
 #define CLOSED (-INFINITY)
 
-static float sigmoid(float x)
-{
-	return 1.0f / (1.0f + expf(-x));
-}
-
 /* The first of the largest. */
 static int largest(const float *score, int n)
 {

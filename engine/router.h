@@ -7,9 +7,16 @@
 #ifndef ENGINE_ROUTER_H
 #define ENGINE_ROUTER_H
 
+#include <math.h>
 #include <stdint.h>
 
 #include "engine/config.h"
+
+/* Of a logit, also of the gate that shared experts may have (moe.c). */
+static inline float sigmoid(float x)
+{
+	return 1.0f / (1.0f + expf(-x));
+}
 
 struct choice {
 	int32_t expert;

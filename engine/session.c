@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A context in a file that is only appended to.
+ * A context in a file that is appended to, and cut where the context has left it.
  */
 #include "engine/session.h"
 
@@ -34,6 +34,12 @@ struct block {
 _Static_assert(sizeof(struct head) == 64 && sizeof(struct block) == 32, "the format");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format");
 
+/* The end of a block, or of the head. */
+struct mark {
+	int keep;            /* tokens that the file has up to here and does not take back later */
+	uint64_t end, chain; /* bytes of the file; checksum of the block */
+};
+
 struct kv_session {
 	char *path;
 	int fd;
@@ -45,6 +51,9 @@ struct kv_session {
 	/* What the file says. */
 	int32_t *ids;
 	int n, room, first_tie;
+	/* Where it may be cut, keep and end ascending. The last one is s->good. */
+	struct mark *mark;
+	int marks, marks_room;
 	/* And the context. */
 	struct engine *e;
 	int same;      /* so many tokens are known to be the same in both */
@@ -68,7 +77,9 @@ size_t kv_session_bytes(size_t row_bytes, int ctx)
 {
 	int tokens;
 
-	return block_room(row_bytes, &tokens) + 2 * row_bytes + (size_t)ctx * sizeof(int32_t);
+	/* A mark for each token, if each was saved on its own. */
+	return block_room(row_bytes, &tokens) + 2 * row_bytes +
+	       (size_t)ctx * (sizeof(int32_t) + sizeof(struct mark));
 }
 
 /* pwrite() of all n bytes. */
@@ -185,9 +196,53 @@ void kv_session_close(struct kv_session *s)
 		close(s->fd);
 	free(s->path);
 	free(s->ids);
+	free(s->mark);
 	free(s->proof);
 	free(s->buf);
 	free(s);
+}
+
+/* -- Where it may be cut ------------------------------------------------------------------------ */
+
+/* Room for another. */
+static int make_room_for_mark(struct kv_session *s)
+{
+	if (s->marks < s->marks_room)
+		return 0;
+	int room = 2 * s->marks_room + 64;
+	struct mark *more = realloc(s->mark, (size_t)room * sizeof(*more));
+	if (!more)
+		return -ENOMEM;
+	s->mark = more;
+	s->marks_room = room;
+	return 0;
+}
+
+/* A block, or the head, ends at s->good; the context has s->n tokens there, of which the first `first`
+ * are from before. So no end before it keeps more than these; and of those that keep as many, the
+ * first one does. There is room. */
+static void set_mark(struct kv_session *s, int first)
+{
+	int n = s->marks;
+
+	while (n > 1 && s->mark[n - 2].keep >= first)
+		n--;
+	if (n > 0 && s->mark[n - 1].keep > first)
+		s->mark[n - 1].keep = first;
+	s->mark[n] = (struct mark){ s->n, s->good, s->chain };
+	s->marks = n + 1;
+}
+
+/* What comes next follows the first end that keeps what context and file share, s->same tokens;
+ * append() cuts off the rest. Tokens that are in the file behind those are taken back by the block that
+ * comes next. */
+static void cut_back(struct kv_session *s)
+{
+	while (s->marks > 1 && s->mark[s->marks - 2].keep >= s->same)
+		s->marks--;
+	s->good = s->mark[s->marks - 1].end;
+	s->chain = s->mark[s->marks - 1].chain;
+	s->n = s->same;
 }
 
 /* -- Reading -------------------------------------------------------------------------------------- */
@@ -228,7 +283,7 @@ static int make_room(struct kv_session *s, int n)
 	return 0;
 }
 
-/* The block in s->buf is in the file: what it says is what is known. */
+/* The block in s->buf is in the file, up to s->good: what it says is what is known. */
 static void take_block(struct kv_session *s)
 {
 	const struct block *b = (const struct block *)(const void *)s->buf;
@@ -237,6 +292,7 @@ static void take_block(struct kv_session *s)
 	s->n = (int)(b->first + b->count);
 	s->first_tie = (int)b->tie;
 	s->chain = b->check;
+	set_mark(s, (int)b->first);
 }
 
 /* The rows of a block that was read go to their places in the context at once: how much of the file
@@ -257,13 +313,14 @@ static int read_blocks(struct kv_session *s, char *why)
 	const struct block *b = (const struct block *)(const void *)s->buf;
 	int r;
 
+	set_mark(s, 0);
 	while ((r = read_block(s)) == 1) {
-		if (make_room(s, (int)(b->first + b->count)))
+		if (make_room(s, (int)(b->first + b->count)) || make_room_for_mark(s))
 			return fail(why, ENOMEM, "no memory for the tokens of the session %s",
 				    s->path);
+		s->good += sizeof(*b) + b->bytes;
 		take_block(s);
 		put_rows(s);
-		s->good += sizeof(*b) + b->bytes;
 	}
 	return r ? cannot_read(s, r, why) : 0;
 }
@@ -286,7 +343,7 @@ static int prepare(struct kv_session *s, struct engine *e, char *why)
 	s->head.check = head_check(&s->head);
 	s->buf = malloc(room);
 	s->proof = malloc(2 * row.bytes);
-	if (!s->buf || !s->proof)
+	if (!s->buf || !s->proof || make_room_for_mark(s))
 		return fail(why, ENOMEM, "no memory for %zu bytes of the session %s", room,
 			    s->path);
 	s->again = s->proof + row.bytes;
@@ -367,7 +424,7 @@ static int append_block(struct kv_session *s, int first, int count, char *why)
 	struct block *b = (struct block *)(void *)s->buf;
 	int32_t *ids = (int32_t *)(void *)(b + 1);
 
-	if (make_room(s, first + count))
+	if (make_room(s, first + count) || make_room_for_mark(s))
 		return fail(why, ENOMEM, "no memory for the tokens of the session %s", s->path);
 	*b = (struct block){ .first = (uint32_t)first,
 			     .count = (uint32_t)count,
@@ -390,9 +447,11 @@ static int append_head(struct kv_session *s, char *why)
 {
 	int r = append(s, &s->head, sizeof(s->head), why);
 
-	if (!r)
-		s->chain = s->head.check;
-	return r;
+	if (r)
+		return r;
+	s->chain = s->head.check;
+	set_mark(s, 0);
+	return 0;
 }
 
 int kv_session_save(struct kv_session *s, bool sync, char *why)
@@ -406,6 +465,8 @@ int kv_session_save(struct kv_session *s, bool sync, char *why)
 		s->same++;
 	if (s->same < settled && !s->good)
 		r = append_head(s, why);
+	else if (s->same < settled)
+		cut_back(s);
 	while (!r && s->same < settled) {
 		int count = settled - s->same;
 		r = append_block(s, s->same, count < s->per_block ? count : s->per_block, why);

@@ -36,10 +36,15 @@
  *	     layer [count] rows, then [count] index keys if the layer has them
  *
  * A block says what the context is from token `first` on, first being at most the number of tokens
- * so far: a smaller one takes back the tokens behind it. So the file is only ever appended to, a
- * block in one write. It is good up to the first block whose checksum or numbers do not hold: what is
- * behind (a write that a crash cut off, or damage) is left out, and cut off before the next block is
- * appended. A file of no bytes, or with the beginning of a head only, is an empty session.
+ * so far: a smaller one takes back the tokens behind it. So no block is ever changed. The file is
+ * appended to, a block in one write; where the context leaves it, it is cut first, at the end of the
+ * first block that leads to all tokens that both share. So these are in the file at every moment, and
+ * what is cut off would be taken back anyway. What that block has more stays, and holds no more: less
+ * than a block for each place where a context left the file, if none has left it earlier since.
+ *
+ * The file is good up to the first block whose checksum or numbers do not hold: what is behind (a
+ * write that a crash cut off, or damage) is left out, and cut off before the next block is appended.
+ * A file of no bytes, or with the beginning of a head only, is an empty session.
  *
  * One process at a time: the file is locked (flock) until kv_session_close(). Not for threads.
  */
@@ -71,8 +76,9 @@ int kv_session_restore(struct kv_session *s, struct engine *e, const int32_t *pr
 uint64_t kv_session_torn(const struct kv_session *s);
 
 /* Appends what the context has and the file lacks; since kv_session_restore() it may only have grown.
- * sync: it is on the drive afterwards. An error leaves the file as good as it was. -ESTALE if the
- * context is not what the file was computed with (see above); nothing is ever written then. */
+ * sync: it is on the drive afterwards. An error leaves the file as good as it was, but for what the
+ * context has taken back. -ESTALE if the context is not what the file was computed with (see above);
+ * nothing is ever written then. */
 int kv_session_save(struct kv_session *s, bool sync, char *why);
 
 #endif

@@ -114,12 +114,33 @@ rm -r "$WORK/other"
 cmp "$S" "$WORK/copy"
 
 section 'a drive that is full'
+# full IDS: a run that has no room for them
+full()
 (
 	ulimit -f $(($(stat -c %s "$S") / 1024 + 1))
 	trap '' XFSZ
-	expect_fail 1 "cannot be appended to the session $S" coli-engine run "$D" --prompt-ids "$(ids 1 200)" --json --session "$S"
+	expect_fail 1 "cannot be appended to the session $S" coli-engine run "$D" --prompt-ids "$1" --json --session "$S"
 )
+rm "$S"
+coli-engine run "$D" --prompt-ids "$(ids 1 90)" -n 0 -q --chunk 25 --session "$S" >"$WORK/text"
+cp "$S" "$WORK/copy"
+full "$(ids 1 200)"
 cmp "$S" "$WORK/copy"
+full "$(ids 1 40) $(ids 300 700)"
+cmp <(head -c "$(stat -c %s "$S")" "$WORK/copy") "$S" || die 'something was written that is not whole'
+same 39 "$D" "$(ids 1 40) $(ids 300 340)"
+
+section 'a talk that is cut back: so is the file'
+rm "$S"
+coli-engine run "$D" --prompt-ids "$(ids 1 80)" -n 0 -q --session "$S" >"$WORK/text"
+little=$(stat -c %s "$S")
+coli-engine run "$D" --prompt-ids "$(ids 1 900)" -n 0 -q --session "$S" >"$WORK/text"
+[ "$(stat -c %s "$S")" -gt $((10 * little)) ] || die 'the file did not grow'
+for i in 1 2 3; do
+	same 79 "$D" "$(ids 1 80) $(ids $((100 * i)) $((100 * i + 20)))"
+	[ "$(stat -c %s "$S")" -lt $((2 * little)) ] || die "it still has $(stat -c %s "$S") bytes"
+done
+same 100 "$D" "$(ids 1 80) $(ids 300 330)" # all that both have
 
 section 'two processes'
 # wait_for_bytes FILE N: until it has so many.
@@ -153,22 +174,29 @@ coli-engine run "$D" --prompt-ids "$said" -n 1 --json --session "$S" >"$WORK/got
 [ "$(json_get "$WORK/got" session_restored)" -ge $((n - 2)) ] || die 'the end is missing'
 
 section "kill -9 in $ROUNDS rounds"
-# The whole: a prompt in many chunks and some text. What each round leaves is gone on with.
-prompt=$(ids 1 600)
+# The whole: a prompt in many chunks and some text. What each round leaves is gone on with; by turns with
+# a prompt that leaves it in the middle.
+prompts=("$(ids 1 600)" "$(ids 1 300) $(ids 601 900)")
 # With EXEC=exec, in the background, it is the process itself.
 run()
 {
 	${EXEC:-} coli-engine run "$D" --prompt-ids "$prompt" -n 400 --chunk 25 --json --logits "$@"
 }
-run >"$WORK/fresh"
+for which in 1 0; do
+	prompt=${prompts[which]}
+	run >"$WORK/fresh.$which"
+done
 rm -f "$S"
 start=${EPOCHREALTIME/[.,]/}
 run --session "$S" >"$WORK/got"
 ms=$(((${EPOCHREALTIME/[.,]/} - start) / 1000))
-cmp <(bits "$WORK/fresh") <(bits "$WORK/got")
+cmp <(bits "$WORK/fresh.0") <(bits "$WORK/got")
 most=0
 for ((i = 0; i < ROUNDS; i++)); do
+	which=$((i % 2)) least=0
+	prompt=${prompts[which]}
 	((i % 3)) || rm -f "$S"
+	[ ! -e "$S" ] || least=299 # of the prompt before; nothing that both share is ever lost
 	EXEC='exec' run --session "$S" >"$WORK/got" &
 	pid=$!
 	nap=$((RANDOM % ms))
@@ -178,14 +206,15 @@ for ((i = 0; i < ROUNDS; i++)); do
 	[ -e "$S" ] || continue
 	cp "$S" "$WORK/left"
 	run --session "$S" >"$WORK/got"
-	cmp <(bits "$WORK/fresh") <(bits "$WORK/got") || die "round $i, killed after $nap ms: other bits"
+	cmp <(bits "$WORK/fresh.$which") <(bits "$WORK/got") || die "round $i, killed after $nap ms: other bits"
 	restored=$(json_get "$WORK/got" session_restored)
+	[ "$restored" -ge $least ] || die "round $i, killed after $nap ms: only $restored tokens were restored"
 	most=$((restored > most ? restored : most))
 	# It is killed while it writes, too: cut anywhere.
 	truncate -s $((RANDOM * RANDOM % ($(stat -c %s "$WORK/left") + 1))) "$WORK/left"
 	mv "$WORK/left" "$S"
 	run --session "$S" >"$WORK/got"
-	cmp <(bits "$WORK/fresh") <(bits "$WORK/got") || die "round $i: other bits after a cut"
+	cmp <(bits "$WORK/fresh.$which") <(bits "$WORK/got") || die "round $i: other bits after a cut"
 done
 [ $most -gt 0 ] || die 'no round restored anything'
 echo "at most $most tokens were restored"

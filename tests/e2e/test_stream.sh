@@ -105,6 +105,15 @@ for phase, tokens, seconds in (("prompt", 300, 300 / o["prompt_tokens_per_s"]),
     assert q["speculation"] > 0
     assert q["limit"] in ("drive", "memory", "processor") and set(q["share_of"]) == {"drive", "memory", "processor"}
     assert q["bytes_read"] >= 0
+    d = q["drafts"]
+    assert 0 <= d["wrong_rows"] <= d["rows"] and 0 <= d["check_s"] < q["seconds"] - q["speculation"], q
+    assert abs(d["share_of_experts"] * q["experts_opened"] - d["mtp_experts"]["opened"] - d["wrong_experts"]["opened"]) < 0.01, q
+    assert abs(d["share_of_bytes"] * q["expert_bytes"] - d["mtp_experts"]["bytes"] - d["wrong_experts"]["bytes"]) < 1, q
+d = p["decode"]["drafts"]
+assert d["check_s"] > 0 and d["rows"] == o["draft"]["steps"] + o["draft"]["drafted"], d
+assert d["wrong_rows"] == o["draft"]["drafted"] - o["draft"]["accepted"], (d, o["draft"])
+assert d["wrong_experts"]["opened"] > 0 and d["mtp_experts"]["opened"] > 0, d
+assert p["prompt"]["experts_opened"] + p["decode"]["experts_opened"] == o["experts_opened"], p
 assert p["prompt"]["expert_bytes"] + p["decode"]["expert_bytes"] == o["expert_bytes"], p
 assert p["most_per_s"]["processor"] > 0
 # 4 MB of dense tensors lie in a cache: memory is not measured with them.
@@ -115,6 +124,13 @@ coli-engine run "$MNT" --prompt-ids "$ids" -n 50 --profile >/dev/null 2>"$WORK/s
 for line in attention router 'experts, dense layers' 'waiting for experts' 'logits, sampling' speculation 'all else' together; do
 	grep -Eq "^  $line +[0-9.]+ +[0-9.]+ % +[0-9.]+ +[0-9.]+ %$" "$WORK/stderr" || die "the profile has no line '$line': $(cat "$WORK/stderr")"
 done
+coli-engine run "$MNT" --prompt-ids "$ids" -n 20 --draft 2 --profile >/dev/null 2>"$WORK/guesses"
+for line in 'passes that check guesses: [0-9.]+ ms a token, [0-9]+ of their [0-9]+ rows wrong' \
+	'experts for guesses alone: [0-9]+ \([0-9]+ for the MTP layer, [0-9]+ for wrong rows\), [0-9.]+ GB; [0-9.]+ % of all, [0-9.]+ % of their bytes'; do
+	grep -Eq "^decode +$line$" "$WORK/guesses" || die "the profile has no line '$line': $(cat "$WORK/guesses")"
+done
+coli-engine run "$MNT" --prompt-ids "$ids" -n 20 --draft off --profile >/dev/null 2>"$WORK/guesses"
+! grep -E 'check guesses|for guesses' "$WORK/guesses" || die 'a cost of guesses where there were none'
 grep -Eq '^decode +nearest to the limit of the (drive|memory|processor);' "$WORK/stderr" || die 'nothing on the limit'
 unmount "$MNT"
 coli-engine run "$WORK/plain" --prompt-ids "$ids" -n 1 --json --profile >"$WORK/out.json"

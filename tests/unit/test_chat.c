@@ -2,10 +2,13 @@
  *
  * Chat templates: each known one renders every conversation, with every set of options, as
  * transformers does (tests/data/chat/golden.json); what is not known is refused; what users write
- * becomes no control token.
+ * becomes no control token; the family's tokens end the answer.
  */
 #include "engine/chat.h"
 #include "tests/unit/tokenizer_files.h"
+
+#define GLM_ENDS     "<|endoftext|> <|user|> <|observation|>"
+#define DEEPSEEK_END "<｜end▁of▁sentence｜>"
 
 static json_t *golden;
 
@@ -469,6 +472,48 @@ static void words_and_normalised_marks(void **state)
 	chat_free(c);
 }
 
+/* The ends of a form are these texts, in this order, as far as the tokenizer has them. */
+static void ends_are(const char *format, const char *eos, const char *tokenizer, const char *ends)
+{
+	json_t *file = read_data(tokenizer);
+	char why[WHY_MAX] = "", got[200] = "";
+	int32_t ids[CHAT_ENDS];
+	struct tokenizer *t;
+	struct chat *c;
+
+	assert_int_equal(load_json(file, &t, why), 0);
+	assert_int_equal(chat_new(NULL, 0, "", eos, format, "x", &c, why), 0);
+	int n = chat_ends(c, t, ids);
+	assert_in_range(n, 0, CHAT_ENDS);
+	for (int i = 0; i < n; i++) {
+		size_t bytes, at = strlen(got);
+		const char *text = tokenizer_piece(t, ids[i], &bytes);
+		snprintf(got + at, sizeof(got) - at, "%s%.*s", i ? " " : "", (int)bytes, text);
+	}
+	assert_string_equal(got, ends);
+	chat_free(c);
+	tokenizer_free(t);
+	json_decref(file);
+}
+
+static void what_ends_an_answer(void **state)
+{
+	(void)state;
+	ends_are("gpt-oss", "<|return|>", "tokenizer/gptoss.json",
+		 "<|return|> <|call|> <|endoftext|>");
+	ends_are("glm-4.5", "", "tale-moe/tokenizer.json", GLM_ENDS);
+	ends_are("glm-4.7", "", "tale-moe/tokenizer.json", GLM_ENDS);
+	ends_are("glm-5", "[MASK]", "tale-moe/tokenizer.json", "[MASK] " GLM_ENDS);
+	ends_are("deepseek-v2", DEEPSEEK_END, "tokenizer/deepseek_v3.json", DEEPSEEK_END);
+	ends_are("deepseek-r1", "", "tokenizer/deepseek_v3.json", DEEPSEEK_END);
+	ends_are("deepseek-v3.2", "<none>", "tokenizer/deepseek_v3.json", DEEPSEEK_END);
+	ends_are("qwen2", "<|endoftext|>", "tokenizer/qwen3.json", "<|endoftext|> <|im_end|>");
+	ends_are("qwen3-instruct", "", "tokenizer/qwen3.json", "<|im_end|> <|endoftext|>");
+	ends_are("mixtral", "", "tokenizer/llama2.json", "</s>");
+	ends_are("mixtral", "", "tokenizer/qwen3.json", "");
+	ends_are("olmoe", "", "tokenizer/qwen3.json", "<|endoftext|>");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -480,6 +525,7 @@ int main(void)
 		cmocka_unit_test(no_message_is_another),
 		cmocka_unit_test(marks_of_the_template),
 		cmocka_unit_test(words_and_normalised_marks),
+		cmocka_unit_test(what_ends_an_answer),
 	};
 
 	golden = read_data("chat/golden.json");

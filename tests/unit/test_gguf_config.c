@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GGUF metadata as a Hugging Face configuration: what keys leave out, what is refused, and names.
+ * GGUF metadata as a Hugging Face configuration: what keys leave out, what is refused, names, and
+ * end tokens.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -318,6 +319,48 @@ static void names(void **state)
 	}
 }
 
+static void end_id(const char *key, uint32_t id)
+{
+	gg_key_u32(&m, key, id);
+	keys++;
+}
+
+static void ends_are(const char *json)
+{
+	struct gguf *g = opened();
+	json_t *got = gguf_eos(g, why), *want = json_loads(json, 0, NULL);
+
+	assert_non_null(got);
+	assert_true(json_equal(got, want));
+	json_decref(got);
+	json_decref(want);
+	gguf_close(g);
+}
+
+/* Of text, turn and message; each once. */
+static void ends(void **state)
+{
+	(void)state;
+	begin("olmoe", 2);
+	model();
+	ends_are("[]");
+	begin("olmoe", 2);
+	end_id("tokenizer.ggml.eot_token_id", 9);
+	model();
+	ends_are("[9]");
+	begin("olmoe", 2);
+	end_id("tokenizer.ggml.eom_token_id", 5);
+	end_id("tokenizer.ggml.eos_token_id", 7);
+	end_id("tokenizer.ggml.eot_token_id", 9);
+	model();
+	ends_are("[7, 9, 5]");
+	begin("olmoe", 2);
+	end_id("tokenizer.ggml.eos_token_id", 7);
+	end_id("tokenizer.ggml.eot_token_id", 7);
+	model();
+	ends_are("[7]");
+}
+
 static int make_file(void **state)
 {
 	(void)state;
@@ -336,7 +379,7 @@ int main(void)
 		cmocka_unit_test(deepseek),       cmocka_unit_test(mixtral),
 		cmocka_unit_test(gpt_oss),        cmocka_unit_test(others_refused),
 		cmocka_unit_test(parts_of_heads), cmocka_unit_test(lists),
-		cmocka_unit_test(names),
+		cmocka_unit_test(names),          cmocka_unit_test(ends),
 	};
 
 	return cmocka_run_group_tests(tests, make_file, remove_file);

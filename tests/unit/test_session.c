@@ -2,8 +2,9 @@
  *
  * Sessions on a tiny random model: what is computed from a restored context is bit for bit what a
  * fresh one gives, wherever the prompt leaves the session; a file that was cut at any byte, or has
- * any byte of it changed, restores to what is before; what is not this run's is refused and left as
- * it is.
+ * any byte of it changed, restores to what is before; where a prompt leaves the session the file is cut,
+ * and at no byte of what is written then is anything lost that both share; what is not this run's is
+ * refused and left as it is.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -299,6 +300,141 @@ static void cut_at_any_byte(void **state)
 	drop(&m);
 }
 
+static size_t size_of(const struct made *m)
+{
+	struct stat st;
+
+	assert_int_equal(stat(m->path, &st), 0);
+	return (size_t)st.st_size;
+}
+
+/* So many tokens of the prompt are in the file. */
+static void holds(const struct made *m, const int32_t *prompt, int tokens)
+{
+	struct kv_session *s = open_session(m);
+
+	restore(m, s, prompt, TOKENS);
+	assert_int_equal(engine_position(m->e), tokens ? tokens - 1 : 0);
+	kv_session_close(s);
+}
+
+/* The file of three blocks is left after `common` tokens by a prompt with two more: what stays are the
+ * first `whole` of its blocks, then comes one of two tokens. It is written in one piece, so that a
+ * process that is killed leaves a beginning of the file, if it has cut it. */
+static void leave(const struct made *m, int common, int whole)
+{
+	const int32_t *other = leaving(common);
+	size_t n, kept = block_at[whole];
+
+	write_file(m->path, m->data, m->n);
+	struct kv_session *s = open_session(m);
+	restore(m, s, other, common + 2);
+	feed(m, other + engine_position(m->e), common + 2 - engine_position(m->e));
+	assert_int_equal(engine_settled(m->e), common + 2);
+	assert_int_equal(size_of(m), m->n); /* not before there is something to write */
+	save(s);
+	kv_session_close(s);
+	char *left = read_file(m->path, &n);
+	assert_int_equal(n, kept + BLOCK + 2 * (4 + ROW));
+	assert_memory_equal(left, m->data, kept);
+	for (size_t size = kept; size <= n; size += size + 97 < n ? 97 : 1) {
+		write_file(m->path, left, size);
+		holds(m, other, size < n ? common : common + 2);
+		if (size % 61 == 0 || size == n)
+			continue_session(m, other, 30, size < n ? common - !!common : common + 1);
+	}
+	/* Nor is more lost of what was there than the blocks that it has left. */
+	write_file(m->path, left, n - 1);
+	holds(m, ids, block_tokens[whole]);
+	write_file(m->path, left, n);
+	holds(m, ids, common);
+	free(left);
+}
+
+static void cut_where_it_is_left(void **state)
+{
+	struct made m;
+
+	(void)state;
+	make_three_blocks(&m);
+	leave(&m, 0, 0);
+	leave(&m, 6, 1);
+	leave(&m, 10, 1);
+	leave(&m, 12, 2);
+	leave(&m, 19, 2);
+	leave(&m, 20, 3);
+	drop(&m);
+}
+
+/* What should be in a file: its blocks, and the context that they lead to. */
+struct book {
+	int blocks, first[200], end[200]; /* tokens */
+	int n;
+	int32_t ids[TOKENS];
+};
+
+/* A block is written. Where it leaves the context, the blocks behind the first one that leads to all
+ * that is shared are gone. */
+static void enter(struct book *b, int first, int end)
+{
+	int stay = b->blocks;
+
+	for (int i = b->blocks; i >= 0 && first < b->n; i--) {
+		int keep = i ? b->end[i - 1] : 0;
+		for (int k = i; k < b->blocks; k++)
+			keep = b->first[k] < keep ? b->first[k] : keep;
+		stay = keep >= first ? i : stay;
+	}
+	b->first[stay] = first;
+	b->end[stay] = end;
+	b->blocks = stay + 1;
+	b->n = end;
+}
+
+/* continue_session() that leaves the file with just these blocks. */
+static void continue_book(const struct made *m, struct book *b, const int32_t *prompt, int n)
+{
+	size_t size = HEAD;
+	int shared = 0;
+
+	while (shared < n && shared < b->n && prompt[shared] == b->ids[shared])
+		shared++;
+	int want = shared ? shared - 1 : 0;
+	for (int at = want, k, done = shared; at < n; at += k) {
+		k = n - at < 7 ? n - at : 7;
+		if (at + k > done)
+			enter(b, done, at + k);
+		done = at + k > done ? at + k : done;
+	}
+	if (b->n == n)
+		memcpy(b->ids, prompt, (size_t)n * sizeof(*prompt));
+	continue_session(m, prompt, n, want);
+	for (int i = 0; i < b->blocks; i++)
+		size += BLOCK + (size_t)(b->end[i] - b->first[i]) * (4 + ROW);
+	assert_int_equal(size_of(m), size);
+}
+
+/* Left again and again, earlier and later than before. */
+static void left_many_times(void **state)
+{
+	static struct book b;
+	struct made m;
+	int most = 0;
+
+	(void)state;
+	make_opened(&m, F32, NO_TIES);
+	for (int i = 0; i < 60; i++) {
+		int common = i * i * 7 % 31, n = common + 1 + i * 5 % 19;
+		continue_book(&m, &b, i % 4 ? leaving(common) : ids, n);
+		most = b.blocks > most ? b.blocks : most;
+	}
+	assert_true(most > 5);
+	continue_book(&m, &b, leaving(0), 30);
+	continue_book(&m, &b, ids, 7);
+	assert_int_equal(size_of(&m), HEAD + BLOCK + 7 * (4 + ROW));
+	drop(&m);
+}
+
 static void refused(const struct made *m, int err, const char *words)
 {
 	char why[WHY] = "";
@@ -499,6 +635,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(continues_as_a_fresh_run), cmocka_unit_test(ties),
 		cmocka_unit_test(of_a_longer_context),      cmocka_unit_test(cut_at_any_byte),
+		cmocka_unit_test(cut_where_it_is_left),     cmocka_unit_test(left_many_times),
 		cmocka_unit_test(any_byte_changed),         cmocka_unit_test(hostile_numbers),
 		cmocka_unit_test(of_another_run),           cmocka_unit_test(no_session_at_all),
 		cmocka_unit_test(no_room_to_write),

@@ -8,7 +8,7 @@
  * of weights that come from memory, and of one block that stays in the first-level cache, which is
  * as fast as the kernel's inner loop goes. COLI_ENGINE_KERNEL names another kernel than the best.
  *
- * With "formats", only: each of GGUF's formats.
+ * With "formats", only: each of GGUF's formats, of each one matrix at least.
  * With FILE, only: the same weights in anonymous huge pages, and in a file that is mapped, as dense.bin
  * is, with huge pages (if the file system has them) and with 4 KiB pages, by turns. FILE is made, and
  * is gone at the end.
@@ -34,6 +34,7 @@
 struct bench {
 	struct compute compute;
 	int matrices;
+	size_t room;       /* bytes of memory at base */
 	size_t bytes, one; /* of all weights, of a matrix */
 	char *base;
 	struct wmat *m;
@@ -194,7 +195,6 @@ static int file_speed(struct bench *b, const char *path)
 /* The same of each of GGUF's formats, laid over the same memory: q4's bytes are as good as any. */
 static void format_speeds(struct bench *b)
 {
-	size_t bytes = b->bytes;
 	int matrices = b->matrices;
 
 	for (int type = W_F16; type < WTYPES; type++) {
@@ -202,7 +202,7 @@ static void format_speeds(struct bench *b)
 		size_t one = wfmt_bytes(fmt, ROWS, COLS);
 		double sum[ROUNDS], row[ROUNDS], many[ROUNDS];
 		b->matrices = 0;
-		for (size_t at = 0; at + one <= bytes && b->matrices < matrices; at += one)
+		for (size_t at = 0; at + one <= b->room && b->matrices < matrices; at += one)
 			if (wmat_bind(&b->m[b->matrices++], fmt, ROWS, COLS, b->base + at, one))
 				return;
 		b->one = one;
@@ -266,21 +266,23 @@ static void cache_speed(struct bench *b)
 
 static int set_up(struct bench *b, int threads, size_t mib)
 {
-	const struct wfmt fmt = { W_Q4, 64 };
+	const struct wfmt fmt = { W_Q4, 64 }, largest = { W_F16, 0 };
+	size_t least = wfmt_bytes(largest, ROWS, COLS);
 	uint64_t seed = 1;
 
 	b->one = wfmt_bytes(fmt, ROWS, COLS);
 	b->matrices = (int)((mib << 20) / b->one);
 	b->bytes = b->one * (size_t)b->matrices;
-	b->base = mmap(NULL, b->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	b->room = mib << 20 > least ? mib << 20 : least;
+	b->base = mmap(NULL, b->room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	b->m = calloc((size_t)b->matrices, sizeof(*b->m));
 	b->x = calloc((size_t)MOST * COLS, sizeof(float));
 	b->y = calloc((size_t)MOST * ROWS, sizeof(float));
 	if (b->base == MAP_FAILED || !b->m || !b->x || !b->y)
 		return -1;
 	/* As the daemon's hot store has it. */
-	madvise(b->base, b->bytes, MADV_HUGEPAGE);
-	for (size_t i = 0; i < b->bytes; i += 2) {
+	madvise(b->base, b->room, MADV_HUGEPAGE);
+	for (size_t i = 0; i < b->room; i += 2) {
 		seed = seed * 6364136223846793005u + 1442695040888963407u;
 		uint16_t v = (uint16_t)(seed >> 48);
 		memcpy(b->base + i, &v, 2);
