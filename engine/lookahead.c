@@ -27,8 +27,10 @@
 #define LINE  (NAMES * 12) /* "1023/65535 " */
 
 /* A guess by one row of a prompt is right too seldom: with it, a cold prompt of 64 tokens (8 of 128
- * experts each) read 7 % more than it needed, without it 3 %. */
+ * experts each) read 7 % more than it needed, without it 3 %. Of a longer one so many are named that the drive does
+ * not come to the end of them before the next layer: there only the surest. */
 #define PROMPT_VOTES 2
+#define LONG_VOTES   6
 
 struct lookahead {
 	const struct model_config *config;
@@ -244,7 +246,7 @@ void lookahead_guess(struct lookahead *a, const struct compute *cp, const struct
 				decode ? certainty(a->choice + i * topk, (int)topk, (int)k, a->best)
 				       : 1;
 	}
-	write_guess(a, layer, decode ? 1 : PROMPT_VOTES);
+	write_guess(a, layer, decode ? 1 : m > ROWS ? LONG_VOTES : PROMPT_VOTES);
 }
 
 void lookahead_send(struct lookahead *a)
