@@ -92,9 +92,20 @@ static void yarn_of_published_models(void **state)
 		    fabs(c.rope_scaling.high - 17.398) < 1e-3);
 	assert_true(fabs(c.rope_scaling.amplitude - 1.346574) < 1e-6);
 	assert_true(c.score_scale == 0.125f && c.rope_theta == 150000);
-	c = read_config("{" SIZES("gpt_oss", 2880, 24,
-				  64) ", \"num_local_experts\": 32, \"rope_scaling\": null}");
-	assert_true(c.rope_scaling.kind == ROPE_PLAIN);
+	/* A null says nothing of it, neither way; an object does. */
+	c = read_config(
+		"{" SIZES("gpt_oss", 2880, 24, 64) ", \"num_local_experts\": 32, \"rope_scaling\": "
+						   "null, \"rope_parameters\": null}");
+	assert_true(c.rope_scaling.kind == ROPE_YARN && c.rope_scaling.factor == 32);
+	c = read_config("{" SIZES(
+		"gpt_oss", 2880, 24,
+		64) ", \"num_local_experts\": 32, \"rope_parameters\": {\"rope_theta\": 7}}");
+	assert_true(c.rope_scaling.kind == ROPE_PLAIN && c.rope_theta == 7);
+	c = read_config(
+		"{" SIZES("qwen3_moe", 64, 2,
+			  4) ", \"num_experts\": 8, \"rope_parameters\": {\"rope_theta\": 7}, "
+			     "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 3}}");
+	assert_true(c.rope_scaling.kind == ROPE_LINEAR && c.rope_theta == 10000);
 	/* attention_factor goes before; a factor may follow from the lengths. */
 	c = read_config("{" SIZES(
 		"qwen3_moe", 64, 2,
