@@ -194,7 +194,7 @@ static int read_attention(const struct json_in *in, struct model_config *c, char
 						: read_grouped(in, c, why);
 }
 
-/* Families differ in what they call it. */
+/* Families differ in what they call it; the last name is that of all defaults (arch.c). */
 static int read_experts(const struct json_in *in, struct model_config *c, char *why)
 {
 	const char *const keys[] = { "n_routed_experts", "num_local_experts", "num_experts" };
