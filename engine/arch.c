@@ -24,7 +24,7 @@
 
 #define V3_SIZES                                                                                   \
 	"\"intermediate_size\": 18432, \"moe_intermediate_size\": 2048, "                          \
-	"\"n_shared_experts\": 1, \"n_group\": 8, \"topk_group\": 4, "                             \
+	"\"num_experts\": 256, \"n_shared_experts\": 1, \"n_group\": 8, \"topk_group\": 4, "       \
 	"\"num_experts_per_tok\": 8, \"first_k_dense_replace\": 3, \"norm_topk_prob\": true, "     \
 	"\"routed_scaling_factor\": 2.5, \"rms_norm_eps\": 1e-6, \"topk_method\": \"noaux_tc\", "
 
@@ -35,10 +35,18 @@
 static const struct arch archs[] = {
 	{
 		.model_type = "glm_moe_dsa",
-		.defaults = "{\"rope_interleave\": true, \"indexer_rope_interleave\": true, "
+		/* No rope_theta: GLM-5 and GLM-5.2 have different ones. */
+		.defaults = "{\"kv_lora_rank\": 512, \"q_lora_rank\": 2048, "
+			    "\"qk_nope_head_dim\": 192, \"qk_rope_head_dim\": 64, "
+			    "\"v_head_dim\": 256, \"intermediate_size\": 12288, "
+			    "\"moe_intermediate_size\": 2048, \"num_experts\": 256, "
+			    "\"num_experts_per_tok\": 8, \"index_topk\": 2048, "
+			    "\"index_head_dim\": 128, \"index_n_heads\": 32, "
+			    "\"rope_interleave\": true, \"indexer_rope_interleave\": true, "
 			    "\"first_k_dense_replace\": 3, \"routed_scaling_factor\": 2.5, "
 			    "\"rms_norm_eps\": 1e-5, \"n_shared_experts\": 1, "
-			    "\"norm_topk_prob\": true, \"topk_method\": \"noaux_tc\"}",
+			    "\"norm_topk_prob\": true, \"topk_method\": \"noaux_tc\", "
+			    "\"max_position_embeddings\": 202752}",
 		.attention = ATTENTION_LATENT,
 		.indexer = true,
 		.bias_key = "attention_bias",
@@ -78,7 +86,8 @@ static const struct arch archs[] = {
 		 * one of that class. */
 		.model_type = "deepseek_v2",
 		.defaults = "{" MLA_SIZES "\"intermediate_size\": 11008, "
-			    "\"moe_intermediate_size\": 1407, \"n_shared_experts\": 2, "
+			    "\"moe_intermediate_size\": 1407, \"num_experts\": 64, "
+			    "\"n_shared_experts\": 2, "
 			    "\"first_k_dense_replace\": 0, \"norm_topk_prob\": false, "
 			    "\"routed_scaling_factor\": 1.0, \"rms_norm_eps\": 1e-6, "
 			    "\"topk_method\": \"greedy\", \"max_position_embeddings\": 2048}",
@@ -98,7 +107,8 @@ static const struct arch archs[] = {
 		.model_type = "glm4_moe",
 		.defaults = "{\"num_key_value_heads\": 8, \"partial_rotary_factor\": 0.5, "
 			    "\"rope_theta\": 10000, \"intermediate_size\": 10944, "
-			    "\"moe_intermediate_size\": 1408, \"n_shared_experts\": 1, "
+			    "\"moe_intermediate_size\": 1408, \"num_experts\": 128, "
+			    "\"n_shared_experts\": 1, "
 			    "\"num_experts_per_tok\": 8, \"first_k_dense_replace\": 1, "
 			    "\"norm_topk_prob\": true, \"routed_scaling_factor\": 1.0, "
 			    "\"rms_norm_eps\": 1e-5, \"topk_method\": \"noaux_tc\", "
@@ -114,6 +124,7 @@ static const struct arch archs[] = {
 		.model_type = "qwen3_moe",
 		.defaults = "{\"num_key_value_heads\": 4, \"rope_theta\": 10000, "
 			    "\"intermediate_size\": 6144, \"moe_intermediate_size\": 768, "
+			    "\"num_experts\": 128, "
 			    "\"num_experts_per_tok\": 8, \"norm_topk_prob\": false, "
 			    "\"rms_norm_eps\": 1e-6, \"sliding_window\": 4096, "
 			    "\"max_position_embeddings\": 32768}",
@@ -131,7 +142,7 @@ static const struct arch archs[] = {
 		.model_type = "qwen2_moe",
 		.defaults = "{\"num_key_value_heads\": 16, \"rope_theta\": 10000, "
 			    "\"qkv_bias\": true, \"intermediate_size\": 5632, "
-			    "\"moe_intermediate_size\": 1408, "
+			    "\"moe_intermediate_size\": 1408, \"num_experts\": 60, "
 			    "\"shared_expert_intermediate_size\": 5632, "
 			    "\"num_experts_per_tok\": 4, \"norm_topk_prob\": false, "
 			    "\"rms_norm_eps\": 1e-6, \"sliding_window\": 4096, "
@@ -149,6 +160,7 @@ static const struct arch archs[] = {
 	{
 		.model_type = "olmoe",
 		.defaults = "{\"rope_theta\": 10000, \"intermediate_size\": 2048, "
+			    "\"num_experts\": 64, "
 			    "\"num_experts_per_tok\": 8, \"norm_topk_prob\": false, "
 			    "\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 4096}",
 		.attention = ATTENTION_GROUPED,
@@ -162,7 +174,8 @@ static const struct arch archs[] = {
 	{
 		.model_type = "mixtral",
 		.defaults = "{\"num_key_value_heads\": 8, \"rope_theta\": 1000000, "
-			    "\"intermediate_size\": 14336, \"num_experts_per_tok\": 2, "
+			    "\"intermediate_size\": 14336, \"num_experts\": 8, "
+			    "\"num_experts_per_tok\": 2, "
 			    "\"norm_topk_prob\": true, \"rms_norm_eps\": 1e-5, "
 			    "\"max_position_embeddings\": 131072}",
 		.attention = ATTENTION_GROUPED,
@@ -180,7 +193,8 @@ static const struct arch archs[] = {
 			    "\"rope_theta\": 150000, \"rope_scaling\": {\"rope_type\": \"yarn\", "
 			    "\"factor\": 32.0, \"beta_fast\": 32.0, \"beta_slow\": 1.0, "
 			    "\"truncate\": false, \"original_max_position_embeddings\": 4096}, "
-			    "\"intermediate_size\": 2880, \"num_experts_per_tok\": 4, "
+			    "\"intermediate_size\": 2880, \"num_experts\": 128, "
+			    "\"num_experts_per_tok\": 4, "
 			    "\"norm_topk_prob\": false, \"rms_norm_eps\": 1e-5, "
 			    "\"attention_bias\": true, \"sliding_window\": 128, "
 			    "\"swiglu_limit\": 7.0, \"max_position_embeddings\": 131072}",

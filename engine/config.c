@@ -194,7 +194,7 @@ static int read_attention(const struct json_in *in, struct model_config *c, char
 						: read_grouped(in, c, why);
 }
 
-/* Families differ in what they call it. */
+/* Families differ in what they call it; the last name is that of all defaults (arch.c). */
 static int read_experts(const struct json_in *in, struct model_config *c, char *why)
 {
 	const char *const keys[] = { "n_routed_experts", "num_local_experts", "num_experts" };
@@ -347,15 +347,17 @@ static int read_all(const struct json_in *in, struct model_config *c, char *why)
 	return 0;
 }
 
-/* The configuration with the family's defaults for what it lacks. A null says "none" and stays.
- * NULL: no memory. */
+/* The configuration with the family's defaults for what it lacks. A null says "none" and stays; of
+ * rotations it says nothing, as in transformers 5. NULL: no memory. */
 static json_t *complete(const json_t *config, const struct arch *arch)
 {
 	json_t *all = json_copy((json_t *)(uintptr_t)config), *defaults;
 
 	defaults = json_loads(arch->defaults, 0, NULL);
+	if (json_is_null(json_object_get(all, "rope_scaling")))
+		json_object_del(all, "rope_scaling");
 	/* Two spellings of one thing. */
-	if (json_object_get(config, "rope_parameters"))
+	if (json_is_object(json_object_get(all, "rope_parameters")))
 		json_object_del(defaults, "rope_scaling");
 	int r = json_object_update_missing(all, defaults);
 	json_decref(defaults);

@@ -128,7 +128,8 @@ static int find_object(const struct json_in *in, struct json_in *out, const char
 	const char *name;
 	json_t *value;
 
-	*key = in_at(in, "rope_parameters") ? "rope_parameters" : "rope_scaling";
+	/* Where both stand, transformers 5 takes this. */
+	*key = in_at(in, "rope_scaling") ? "rope_scaling" : "rope_parameters";
 	*out = (struct json_in){ in_at(in, *key), in->where };
 	if (out->obj && !json_is_object(out->obj))
 		return fail(why, EINVAL, "%s: \"%s\" is not an object", in->where, *key);

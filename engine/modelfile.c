@@ -82,16 +82,20 @@ static int read_tensor(const struct json_in *in, uint64_t file_bytes, struct ten
 	return 0;
 }
 
-/* Of an expert's matrix: wherever it may begin, it must lie within the file. */
-static int read_skew(const struct json_in *in, uint64_t file_bytes, struct tensor *t, char *why)
+/* Of an expert's matrix: wherever it begins in the experts' files, it must lie within them. */
+static int read_skew(const struct json_in *in, uint64_t file_bytes, int experts, struct tensor *t,
+		     char *why)
 {
 	int skew, r = in_int32(in, "skew", 0, SKEW_BLOCK - 1, 0, &skew, why);
-	uint64_t last = t->offset - t->offset % SKEW_BLOCK + SKEW_BLOCK - 1;
+	uint64_t last = 0;
 
 	if (r || !skew)
 		return r;
 	t->skew = (uint32_t)skew;
-	last -= last % wfmt_align(t->fmt);
+	for (int e = 0; e < experts; e++) {
+		uint64_t at = expert_matrix_offset(t, e);
+		last = at > last ? at : last;
+	}
 	if (t->skew % wfmt_align(t->fmt) || last > file_bytes || t->bytes > file_bytes - last)
 		return fail(why, EINVAL, "%s: a skew of %d is not aligned or leads out of the file",
 			    in->where, skew);
@@ -209,7 +213,7 @@ static int read_matrices(const json_t *list, const char *where, struct expert_la
 				    name);
 		r = read_tensor(&in, l->bytes, &l->matrix[k], why);
 		if (!r)
-			r = read_skew(&in, l->bytes, &l->matrix[k], why);
+			r = read_skew(&in, l->bytes, c->experts, &l->matrix[k], why);
 		if (r)
 			return r;
 		if (l->matrix[k].rows != rows[k] || l->matrix[k].cols != cols[k])

@@ -109,7 +109,7 @@ int gguf_rope(const struct gguf *g, const struct gguf_arch *a, json_t *config, c
 	if (err)
 		return err;
 	if (!kind) /* which keeps the engine from the family's default */
-		return gguf_put(config, "rope_scaling", json_null(), why);
+		return gguf_put(config, "rope_scaling", json_pack("{s:s}", "type", "default"), why);
 	json_t *rope = json_pack("{s:s, s:f}", "type", kind, "factor", factor);
 	err = gguf_put(config, "rope_scaling", rope, why);
 	return err || strcmp(kind, "yarn") != 0 ? err : yarn(g, a, rope, why);

@@ -189,7 +189,7 @@ refused 'mlp_bias" true is not supported'
 broken_config attention_bias=true
 refused 'has no tensor model.layers.0.self_attn.q_a_proj.bias'
 broken_config q_lora_rank=null
-refused 'q_lora_rank" is missing'
+refused 'q_a_proj.weight .* has the shape .* asks for .2048, '
 broken_config 'indexer_types=["shared","full","full","full"]'
 refused 'layer 0 has no indexer'
 broken_config 'index_topk_pattern="FXFF"'

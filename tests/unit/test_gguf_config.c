@@ -179,7 +179,8 @@ static void mixtral(void **state)
 	begin("llama", 2);
 	model();
 	expect(config(), "{\"model_type\": \"mixtral\", \"rope_interleave\": true, "
-			 "\"rope_scaling\": null, \"norm_topk_prob\": true, \"head_dim\": 16, "
+			 "\"rope_scaling\": {\"type\": \"default\"}, \"norm_topk_prob\": true, "
+			 "\"head_dim\": 16, "
 			 "\"num_key_value_heads\": 4, \"intermediate_size\": 32, "
 			 "\"tie_word_embeddings\": true, \"rope_theta\": 10000.0}");
 	begin("llama", 2);

@@ -92,9 +92,17 @@ static void yarn_of_published_models(void **state)
 		    fabs(c.rope_scaling.high - 17.398) < 1e-3);
 	assert_true(fabs(c.rope_scaling.amplitude - 1.346574) < 1e-6);
 	assert_true(c.score_scale == 0.125f && c.rope_theta == 150000);
+	/* A null says nothing of it, neither way; an object does. */
 	c = read_config("{" SIZES("gpt_oss", 2880, 24,
-				  64) ", \"num_local_experts\": 32, \"rope_scaling\": null}");
-	assert_true(c.rope_scaling.kind == ROPE_PLAIN);
+				  64) ", \"rope_scaling\": null, \"rope_parameters\": null}");
+	assert_true(c.rope_scaling.kind == ROPE_YARN && c.rope_scaling.factor == 32);
+	c = read_config(
+		"{" SIZES("gpt_oss", 2880, 24, 64) ", \"rope_parameters\": {\"rope_theta\": 7}}");
+	assert_true(c.rope_scaling.kind == ROPE_PLAIN && c.rope_theta == 7);
+	c = read_config("{" SIZES("qwen3_moe", 64, 2,
+				  4) ", \"rope_parameters\": {\"rope_theta\": 7}, "
+				     "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 3}}");
+	assert_true(c.rope_scaling.kind == ROPE_LINEAR && c.rope_theta == 10000);
 	/* attention_factor goes before; a factor may follow from the lengths. */
 	c = read_config("{" SIZES(
 		"qwen3_moe", 64, 2,
@@ -138,6 +146,11 @@ static void what_is_left_out(void **state)
 	assert_true(!c.q_lora && c.kv_lora == 512 && c.groups == 1 && c.shared_width == 2814);
 	assert_true(c.lora_norm_eps == 1e-6f && c.norm_eps == 1e-3f && c.rope_interleave);
 	assert_true(!c.index_heads && c.index_topk == c.max_positions && !c.full[0]);
+	c = read_config("{" SIZES("glm_moe_dsa", 6144, 78, 64) ", \"rope_theta\": 1e6}");
+	assert_true(c.kv_lora == 512 && c.q_lora == 2048 && c.nope == 192 && c.rope == 64);
+	assert_true(c.v_dim == 256 && c.dense_width == 12288 && c.expert_width == 2048);
+	assert_true(c.experts == 256 && c.topk == 8 && c.index_topk == 2048);
+	assert_true(c.index_dim == 128 && c.index_heads == 32 && c.max_positions == 202752);
 	c = read_config("{" SIZES("deepseek_v32", 64, 4, 4) ", \"n_routed_experts\": 16, "
 							    "\"num_experts\": 256}");
 	assert_true(c.experts == 16 && c.index_topk == 2048 && !c.index_interleave && c.full[3]);
@@ -177,11 +190,46 @@ static void windows(void **state)
 	assert_true(!c.window && !c.windowed[0]);
 }
 
+/* As many experts as a model of the family has where none is said. */
+static void experts_of_families(void **state)
+{
+	static const struct {
+		const char *type;
+		int experts;
+	} of[] = {
+		{ "glm_moe_dsa", 256 }, { "deepseek_v3", 256 }, { "deepseek_v32", 256 },
+		{ "deepseek_v2", 64 },  { "glm4_moe", 128 },    { "qwen3_moe", 128 },
+		{ "qwen2_moe", 60 },    { "olmoe", 64 },        { "mixtral", 8 },
+		{ "gpt_oss", 128 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
+		json_t *config = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i}", "model_type",
+					   of[i].type, "vocab_size", 300, "hidden_size", 64,
+					   "num_hidden_layers", 2, "num_attention_heads", 16,
+					   "num_experts_per_tok", 2, "rope_theta", 10000);
+		struct model_config c;
+		char why[WHY] = "";
+		assert_non_null(config);
+		if (config_read(config, "config", &c, why))
+			fail_msg("%s", why);
+		assert_int_equal(c.experts, of[i].experts);
+		/* Any of the names goes before. */
+		json_object_set_new(config, "num_local_experts", json_integer(16));
+		assert_int_equal(config_read(config, "config", &c, why), 0);
+		assert_int_equal(c.experts, 16);
+		json_decref(config);
+	}
+}
+
 static void impossible_configurations(void **state)
 {
 	(void)state;
 	refused("{" SIZES("phimoe", 64, 2, 8) ", \"num_experts\": 8}", "type \"phimoe\"");
-	refused("{" SIZES("mixtral", 64, 2, 8) "}", "\"num_experts\" is missing");
+	refused("{" SIZES("mixtral", 64, 2, 8) ", \"num_local_experts\": 0}",
+		"\"num_local_experts\" is 0");
+	refused("{" SIZES("glm_moe_dsa", 6144, 78, 64) "}", "\"rope_theta\" is missing");
 	refused("{" SIZES("mixtral", 64, 2, 8) ", \"num_local_experts\": 8, "
 					       "\"num_key_value_heads\": 3}",
 		"cannot share 3 heads");
@@ -583,6 +631,7 @@ int main(void)
 		cmocka_unit_test(yarn_of_published_models),
 		cmocka_unit_test(what_is_left_out),
 		cmocka_unit_test(windows),
+		cmocka_unit_test(experts_of_families),
 		cmocka_unit_test(impossible_configurations),
 		cmocka_unit_test(stretched_rotations),
 		cmocka_unit_test(routers_of_softmax),

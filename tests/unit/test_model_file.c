@@ -114,6 +114,38 @@ static void says_what_is_there(void **state)
 	modelfile_free(m);
 }
 
+/* The last matrix begins at one of four places of its block, the farthest of which ends with the
+ * file. */
+static void skewed_to_the_end(void **state)
+{
+	struct modelfile *m = accepted("\"tiny\"", "\"tiny\"");
+	const struct expert_layout l = *m->layer_layout[1];
+	const struct tensor down = l.matrix[EXPERT_DOWN];
+	char from[100], to[200], why[1024];
+
+	(void)state;
+	modelfile_free(m);
+	snprintf(from, sizeof(from), "\"shape\": [40, 20], \"offset\": %d,", (int)down.offset);
+	char *moved =
+		exchange(good, from, "\"shape\": [40, 20], \"skew\": 1024, \"offset\": 40960,");
+	snprintf(from, sizeof(from), "\"bytes\": %d, \"matrices\"", (int)l.bytes);
+	for (int missing = 0; missing < 2; missing++) {
+		snprintf(to, sizeof(to), "\"bytes\": %d, \"matrices\"",
+			 40960 + 3072 + (int)down.bytes - missing);
+		char *text = exchange(moved, from, to);
+		assert_int_equal(parse(text, &m, why), missing ? -EINVAL : 0);
+		free(text);
+		if (missing) {
+			assert_non_null(strstr(why, "leads out of the file"));
+			continue;
+		}
+		assert_int_equal(expert_matrix_offset(&m->layer_layout[1]->matrix[EXPERT_DOWN], 3),
+				 40960 + 3072);
+		modelfile_free(m);
+	}
+	free(moved);
+}
+
 static void both_spellings(void **state)
 {
 	struct modelfile *m;
@@ -360,6 +392,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(says_what_is_there),
+		cmocka_unit_test(skewed_to_the_end),
 		cmocka_unit_test(both_spellings),
 		cmocka_unit_test(schedule_of_the_indexer),
 		cmocka_unit_test(schedule_of_glm_5_2),

@@ -256,7 +256,7 @@ static void test_refused_configs(void **state)
 	(void)state;
 	check_config("{}", -EINVAL, "model_type is missing");
 	check_config("{\"model_type\": 7}", -EINVAL, "model_type is missing");
-	check_config("{\"model_type\": \"glm_moe_dsa\"}", -EINVAL, "dense model");
+	check_config("{\"model_type\": \"glm_moe_dsa\"}", -EINVAL, "\"vocab_size\" is missing");
 	check_config("{\"model_type\": \"glm_moe_dsa\", \"n_routed_experts\": 0}", -EINVAL,
 		     "dense model (no routed experts)");
 	check_config("{\"model_type\": \"llama\"}", -EINVAL, "\"llama\" is a dense model");

@@ -9,8 +9,9 @@
 
 #include "expertfs/fail.h"
 
-/* Any of the names that model families have for the number of experts. */
-static bool has_experts(const json_t *root)
+/* Any of the names that model families have for the number of experts; a family that the engine
+ * knows has a default for it. */
+static bool has_experts(const json_t *root, bool known)
 {
 	static const char *const keys[] = { "n_routed_experts", "num_experts",
 					    "num_local_experts" };
@@ -20,22 +21,23 @@ static bool has_experts(const json_t *root)
 		if (v && !json_is_null(v))
 			return !json_is_integer(v) || json_integer_value(v) != 0;
 	}
-	return false;
+	return known;
 }
 
 static int check_kind(const json_t *root, const char *path, char *why)
 {
 	const char *type = json_string_value(json_object_get(root, "model_type"));
+	const struct arch *arch = type ? arch_find(type) : NULL;
 	char names[ARCH_NAMES];
 
 	if (!type)
 		return fail(why, EINVAL, "%s: model_type is missing", path);
-	if (!has_experts(root))
+	if (!has_experts(root, arch != NULL))
 		return fail(why, EINVAL,
 			    "%s: \"%s\" is a dense model (no routed experts); only "
 			    "mixture-of-experts models can be packed",
 			    path, type);
-	if (!arch_find(type))
+	if (!arch)
 		return fail(why, EINVAL,
 			    "%s: the architecture \"%s\" is not supported; supported: %s", path,
 			    type, arch_names(names));
