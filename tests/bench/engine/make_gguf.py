@@ -26,6 +26,8 @@ KINDS = {
 POOL = 1 << 18
 
 random = np.random.default_rng(1)
+# Codes -8 to 7 have a mean, which by and by outweighs all else: without signs each token chose the same experts.
+pool_signs = random.choice(np.float32([-1, 1]), POOL)
 
 
 def byte_characters():
@@ -82,7 +84,7 @@ def values(kind, pool, number, name, shape, quantised):
     if kind == "q4_k":
         scale /= 32
         pool["least"] = 7.5 * scale
-    pool["scale"] = scale
+    pool["scale"] = scale * pool_signs if kind == "q4_0" else scale
     blocks = np.prod(shape) // KINDS[kind][2]
     whole = np.resize(np.roll(pool, 7919 * number), blocks)
     return whole.view(np.uint8).reshape(row_shape(kind, shape))
