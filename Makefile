@@ -82,7 +82,7 @@ help:
 	@echo 'make bench-kernels   how fast the matrix kernels are'
 	@echo 'make bench-policy    what one access costs under each eviction policy'
 	@echo 'make soak        random readers and commands for ten minutes (SOAK_SECONDS)'
-	@echo 'make fuzz        libFuzzer on every parser of foreign files, a minute each (FUZZ_SECONDS); needs clang'
+	@echo 'make fuzz        libFuzzer on what comes from outside, a minute each (FUZZ_SECONDS); needs clang'
 	@echo 'make install     DESTDIR= PREFIX=/usr/local'
 	@echo 'make clean'
 
