@@ -74,7 +74,7 @@ help:
 	@echo 'make             build into build/'
 	@echo 'make demo        set up, build, pack the story model, mount it, write a story'
 	@echo 'make test        set up, build, run every quick test (SANITIZE=1: under ASan and UBSan)'
-	@echo 'make test-tsan   the tests of the daemon under ThreadSanitizer'
+	@echo 'make test-tsan   the tests where threads meet under ThreadSanitizer'
 	@echo 'make kill-test   kill -9 at random a hundred times: nothing may be lost'
 	@echo 'make lint        clang-format and clang-tidy'
 	@echo 'make bench-storage   measures the daemon against fio, loop devices and an empty file system'
@@ -82,7 +82,7 @@ help:
 	@echo 'make bench-kernels   how fast the matrix kernels are'
 	@echo 'make bench-policy    what one access costs under each eviction policy'
 	@echo 'make soak        random readers and commands for ten minutes (SOAK_SECONDS)'
-	@echo 'make fuzz        libFuzzer on every parser of foreign files, a minute each (FUZZ_SECONDS); needs clang'
+	@echo 'make fuzz        libFuzzer on what comes from outside, a minute each (FUZZ_SECONDS); needs clang'
 	@echo 'make install     DESTDIR= PREFIX=/usr/local'
 	@echo 'make clean'
 
@@ -188,18 +188,17 @@ test: setup
 	@$(MAKE) --no-print-directory all unit-tests
 	@BUILD=$(BUILD) SANITIZE=$(SANITIZE) tests/run.sh
 
-# The daemon's concurrent tests. Not the engine's: the runtime of OpenMP is not instrumented, so that each
-# of its barriers would look like a race; nor test_service, whose unit forbids what the sanitizer needs; nor
-# test_watch: ncurses has a signal handler that it does not like.
+# Where threads meet. Not test_service, whose unit forbids what the sanitizer needs; nor test_watch:
+# ncurses has a signal handler that it does not like.
 TSAN_TESTS := test_drive test_loader test_hotdir test_usage test_respread test_rebuild test_rebuild_start test_tracer \
               test_probe test_pressure test_rates test_mount.sh test_mount_faults test_big_store test_hotstore test_drives \
-              test_spread test_xattr test_soak
+              test_spread test_xattr test_soak test_expert test_model_experts test_model_forward test_mtp test_stream \
+              test_session test_tokens
 test-tsan: setup
 	@$(MAKE) --no-print-directory SANITIZE=thread BUILD=$(BUILD)/thread tsan-programs
 	@BUILD=$(BUILD)/thread SANITIZE=thread setarch -R tests/run.sh $(TSAN_TESTS)
 
-tsan-programs: $(BUILD)/expertfs $(BUILD)/expertctl $(E2E_TOOLS) \
-               $(filter $(TSAN_TESTS:%=$(BUILD)/tests/%),$(UNIT_TESTS))
+tsan-programs: all $(E2E_TOOLS) $(filter $(foreach t,$(TSAN_TESTS),$(BUILD)/tests/$(t)%),$(UNIT_TESTS))
 
 bench-storage:
 	@tools/setup.sh bench

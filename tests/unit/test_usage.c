@@ -55,7 +55,9 @@ void hotstore_snapshot(struct hotstore *h, struct hot_info *info)
 
 void hotstore_seed(struct hotstore *h, uint32_t index, const struct hot_info *info)
 {
+	pthread_mutex_lock(&h->lock); /* a second daemon is seeded while the first one records */
 	h->info[index] = *info;
+	pthread_mutex_unlock(&h->lock);
 }
 
 int hotstore_load(struct hotstore *h, uint32_t index, enum hot_reason reason)
