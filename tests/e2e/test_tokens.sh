@@ -178,7 +178,9 @@ section 'too little memory for the dense part'
 coli-pack --dense-bits 32 "$TEST_DATA/tale-moe" "$WORK/wide" 2>/dev/null
 expertctl export "$WORK/wide" "$WORK/wide.plain" 2>/dev/null
 group=/sys/fs/cgroup/memory/expertfs-test-$$
-if mkdir "$group" 2>/dev/null; then
+if [ -n "${SANITIZE:-}" ]; then
+	echo "left out: a sanitizer takes more memory than that itself"
+elif mkdir "$group" 2>/dev/null; then
 	trap 'rmdir "$group" 2>/dev/null; lib_leave $?' EXIT
 	echo 12M >"$group/memory.limit_in_bytes"
 	expect_fail 1 'dense .*available|available.*dense' bash -c 'echo $$ >"$1/cgroup.procs"; exec coli-engine run "$2" -p x' bash \
