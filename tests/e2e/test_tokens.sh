@@ -178,8 +178,8 @@ section 'too little memory for the dense part'
 coli-pack --dense-bits 32 "$TEST_DATA/tale-moe" "$WORK/wide" 2>/dev/null
 expertctl export "$WORK/wide" "$WORK/wide.plain" 2>/dev/null
 group=/sys/fs/cgroup/memory/expertfs-test-$$
-if [ "${SANITIZE:-}" = thread ]; then
-	echo "left out: ThreadSanitizer's own memory is too much for both"
+if [ -n "${SANITIZE:-}" ]; then
+	echo "left out: a sanitizer takes more memory than that itself"
 elif mkdir "$group" 2>/dev/null; then
 	trap 'rmdir "$group" 2>/dev/null; lib_leave $?' EXIT
 	echo 12M >"$group/memory.limit_in_bytes"
