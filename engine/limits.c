@@ -49,8 +49,8 @@ enum limit limit_nearest(const struct limits *l, enum profile_phase phase)
 typedef uint64_t wide __attribute__((vector_size(64), aligned(8)));
 
 /* Four sums of 64 bytes in flight; each processor adds them up as widely as it can. Not under the
- * address sanitizer: gcc 12 has them on its stack for use after return, as aligned as it is not (its
- * bug 110027). */
+ * address sanitizer: gcc 12 has them on its stack for use after return, and stores them as aligned as
+ * that is not. */
 __attribute__((no_sanitize_address))
 #if defined(__x86_64__) && !defined(__clang__)
 __attribute__((target_clones("default", "avx2", "avx512f")))
