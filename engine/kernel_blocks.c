@@ -53,24 +53,12 @@ INLINE void begin_chunk(struct shape s, int offset, const struct acts *a, int fi
 INLINE void add_columns(struct shape s, const uint8_t *w, const int8_t *x, int tile,
 			struct ints *sums)
 {
-	struct part p[TILE];
-	const int steps = s.steps ? s.steps : 1;
+	struct codes c[4];
 
-	for (int k = 0; k < 4; k += steps) {
-		for (int t = 0; t < tile; t++)
-			p[t] = part_begin(sums[t]);
-		for (int j = k; j < k + steps; j++) {
-			struct codes c = load_codes(w + 64 * j);
-			if (!s.steps)
-				c = ready_q8(c);
-			for (int t = 0; t < tile; t++) {
-				const int8_t *four = x + (size_t)t * GROUP + 4 * j;
-				p[t] = s.steps ? dot_q4(p[t], c, four) : dot_q8(p[t], c, four);
-			}
-		}
-		for (int t = 0; t < tile; t++)
-			sums[t] = part_end(sums[t], p[t]);
-	}
+	for (int k = 0; k < 4; k++)
+		c[k] = load_codes(w + 64 * k);
+	for (int t = 0; t < tile; t++)
+		sums[t] = times_row(s, c, x + (size_t)t * GROUP, sums[t]);
 }
 
 /* The chunk's groups, the first of which is number `first` of the row, times rows row .. row + tile - 1

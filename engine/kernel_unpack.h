@@ -45,11 +45,11 @@ struct unpacked {
 
 typedef void unpack_fn(struct shape s, const uint8_t *p, size_t ld, int groups, struct unpacked *u);
 
-/* 16 columns times an activation row, and what the sums begin with. */
-INLINE struct ints times_row(struct shape s, const struct codes *c, const int8_t *x, int begin)
+/* 16 columns times an activation row, added to its sums. */
+INLINE struct ints times_row(struct shape s, const struct codes *c, const int8_t *x,
+			     struct ints sums)
 {
 	const int steps = s.steps ? s.steps : 1;
-	struct ints sums = all_ints(begin);
 
 	for (int k = 0; k < 4; k += steps) {
 		struct part p = part_begin(sums);
@@ -65,8 +65,8 @@ INLINE struct ints times_row(struct shape s, const struct codes *c, const int8_t
 INLINE void put(struct shape s, struct unpacked *u, int first, const struct codes *c)
 {
 	if (s.one_row)
-		u->sums[first / 16] =
-			times_row(s, c, u->x + first, u->begin[first / 16 % 2][first / GROUP]);
+		u->sums[first / 16] = times_row(s, c, u->x + first,
+						all_ints(u->begin[first / 16 % 2][first / GROUP]));
 	for (int k = 0; k < 4 && !s.one_row; k++)
 		store_codes(u->codes + (first + 4 * k) * WBLOCK, c[k]);
 }
