@@ -95,7 +95,7 @@ void drive_drop(struct piece *dropped)
 {
 	while (dropped) {
 		struct piece *next = dropped->next;
-		batch_tell(dropped, -ECANCELED, NULL, 0);
+		batch_tell(dropped, -ECANCELED, NULL);
 		dropped = next;
 	}
 }
@@ -188,7 +188,7 @@ void drive_piece_done(struct drive *d, struct piece *p, int res)
 		return;
 	if (!d->direct) /* what was read lies in the hot store: the page cache need not keep it */
 		posix_fadvise(d->fd, (off_t)p->offset, p->length, POSIX_FADV_DONTNEED);
-	batch_tell(p, err, d, p->offset);
+	batch_tell(p, err, d);
 }
 
 /* Sleeps until there may be something to take. Lock held. */

@@ -41,13 +41,13 @@ struct read_batch *read_batch_new(const struct urgency *u)
 	return b;
 }
 
-void batch_tell(struct piece *p, int err, struct drive *d, uint64_t offset)
+void batch_tell(struct piece *p, int err, struct drive *d)
 {
 	struct read_batch *b = p->batch;
 
 	pthread_mutex_lock(&b->lock);
 	if (err && !b->err) {
-		b->fault = (struct read_fault){ d, offset };
+		b->fault = (struct read_fault){ d, p->offset };
 		b->err = err;
 	}
 	p->came = !err;

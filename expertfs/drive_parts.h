@@ -44,8 +44,9 @@ struct drive {
 	bool asking, asleep, stop;
 };
 
-/* One piece less is waited for. err and where it was, or 0. The batch may be gone afterwards. */
-void batch_tell(struct piece *p, int err, struct drive *d, uint64_t offset);
+/* The piece is no longer waited for. err and the drive that it came from, or 0. Its batch, and with it the
+ * piece, may be gone afterwards. */
+void batch_tell(struct piece *p, int err, struct drive *d);
 /* Nobody can use what has not been read yet. */
 bool batch_failed(struct read_batch *b);
 
