@@ -111,28 +111,29 @@ static bool option_source(struct prompt_source *s, int code, const char *text)
 	switch (code) {
 	case 'p':
 		s->text = text;
-		return true;
+		break;
 	case 'f':
 		s->file = text;
-		return true;
+		break;
 	case OPT_PROMPT_IDS:
 		s->ids = text;
-		return true;
+		break;
 	case OPT_CHAT:
 		s->chat = true;
-		return true;
+		break;
 	case OPT_SYSTEM:
 		s->system = text;
-		return true;
+		break;
 	case OPT_MESSAGES:
 		s->messages = text;
-		return true;
+		break;
 	case OPT_CHAT_FORMAT:
 		s->format = text;
-		return true;
+		break;
 	default:
 		return false;
 	}
+	return true;
 }
 
 static int parse_option(struct run *r, int code, const char *text, char **argv)
