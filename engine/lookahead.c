@@ -247,6 +247,8 @@ void lookahead_guess(struct lookahead *a, const struct compute *cp, const struct
 				       : 1;
 	}
 	write_guess(a, layer, decode ? 1 : m > ROWS ? LONG_VOTES : PROMPT_VOTES);
+	if (decode) /* all of this layer's are being opened */
+		lookahead_send(a);
 }
 
 void lookahead_send(struct lookahead *a)

@@ -55,11 +55,12 @@ void lookahead_stop(struct lookahead *a); /* NULL is fine */
 /* Bytes that lookahead_start() takes. */
 size_t lookahead_bytes(const struct model_config *c);
 
-/* Guesses what `layer`, whose weights are l, will choose for the rows h [m][hidden]. Of many rows only
- * some are looked at. Does nothing while there is no lookahead. */
+/* Guesses what `layer`, whose weights are l, will choose for the rows h [m][hidden]; to be called when
+ * all of the layer before has been asked for. Of many rows only some are looked at. What is guessed of up
+ * to LOOKAHEAD_DECODE_ROWS is sent at once. Does nothing while there is no lookahead. */
 void lookahead_guess(struct lookahead *a, const struct compute *cp, const struct layer_weights *l,
 		     int layer, const float *h, int m);
-/* Hands the last guess to the thread that writes, once. Never blocks for longer than that thread
+/* Hands the last guess, unless that was done, to the thread that writes, once. Never blocks for longer than that thread
  * takes to copy a line. */
 void lookahead_send(struct lookahead *a);
 

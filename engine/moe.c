@@ -224,11 +224,8 @@ int moe(const struct compute *cp, const struct model_config *c, const struct lay
 	experts_ask(experts, layer, w->ids, chosen);
 	draft_cost_layer(w->drafts, layer, w->ids, chosen, w->start, w->row);
 	/* While the first ones come. */
-	if (layer + 1 < c->layers && c->sparse[layer + 1]) {
+	if (layer + 1 < c->layers && c->sparse[layer + 1])
 		lookahead_guess(w->lookahead, cp, l + 1, layer + 1, h, m);
-		if (m <= LOOKAHEAD_DECODE_ROWS) /* all of this layer's are being opened */
-			lookahead_send(w->lookahead);
-	}
 	profile_enter(w->profile, PART_EXPERTS);
 	run_shared(cp, c, l, w, m);
 	int r = run_experts(cp, c, l, experts, w, chosen, why);
