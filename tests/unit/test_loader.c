@@ -127,8 +127,7 @@ static void test_spread(void **state)
 			expect_right(&m, e, buf);
 	for (unsigned d = 0; d < 2; d++)
 		spread[d] = before[d] = stats(&m, d).bytes;
-	/* About half each; how fast a drive has been is measured, and other work on the machine disturbs that. */
-	assert_in_range(spread[0] * 100 / (spread[0] + spread[1]), 25, 75);
+	assert_in_range(spread[0] * 100 / (spread[0] + spread[1]), 40, 60);
 	/* Drive 0 gets a queue of 6 GiB (of the same few bytes, over and over). */
 	other = aligned_alloc(SHARD_ALIGN, 4 << 20);
 	for (int i = 0; i < 1536; i++)
