@@ -4,9 +4,9 @@
  * set with -DKERNEL_ISA=NAME; lanes of that set: kernel_lanes.h.
  *
  * The blocks of 16 rows are unpacked 256 columns at a time (kernel_unpack.h), and all activation rows are
- * multiplied with these while they lie in the nearest cache; a single one with codes that are still in registers.
- * Activations are quantised in groups of
- * 32, as for q8 and q4 (kernel_int8.c), where more is said on what that costs.
+ * multiplied with these while they lie in the nearest cache; a single one with codes that are still in
+ * registers. Activations are quantised in groups of 32, as for q8 and q4 (kernel_int8.c), where more is
+ * said on what that costs.
  *
  *	y = 0, then for each group of 32 columns in ascending order, each line rounded as it says:
  *	y = fma(round(sum(codes * x codes) * scale), x scale, y)     once, or of each 16 columns
@@ -161,19 +161,19 @@ typedef void add_fn(int offset, const struct unpacked *u, const struct acts *a, 
 #define FINE     ((struct shape){ .steps = 2, .fine = true })
 #define SIGNED   ((struct shape){ .steps = 0 })
 
-#define SHAPE(name, shape)                                                                         \
-	static __attribute__((noinline)) void name(int offset, const struct unpacked *u,           \
-						   const struct acts *a, int first, int groups,    \
-						   float(*y)[WBLOCK])                              \
+#define SHAPE(shape)                                                                               \
+	static __attribute__((noinline)) void add_##shape(int offset, const struct unpacked *u,    \
+							  const struct acts *a, int first,         \
+							  int groups, float(*y)[WBLOCK])           \
 	{                                                                                          \
 		add_chunk(shape, offset, u, a, first, groups, y);                                  \
 	}
 
 /* 16 bits hold 4 * 2 * 31 * 127 and 2 * 2 * 63 * 127. */
-SHAPE(add_plain, PLAIN)
-SHAPE(add_with_min, WITH_MIN)
-SHAPE(add_fine, FINE)
-SHAPE(add_signed, SIGNED)
+SHAPE(PLAIN)
+SHAPE(WITH_MIN)
+SHAPE(FINE)
+SHAPE(SIGNED)
 
 /* What dot_q8() adds to the codes. */
 #define SIGNED_OFFSET (Q8_BIAS ? 128 : 0)
@@ -238,24 +238,24 @@ void MULTIPLY(const struct wmat *m, int block, const struct acts *a, float *y, s
 {
 	_Alignas(64) float sums[ACTS_ROWS][WBLOCK] = { { 0 } };
 
-#define FORMAT(type, elements, size, shape, unpack, add, offset)                                   \
+#define FORMAT(type, elements, size, shape, unpack, offset)                                        \
 	case type:                                                                                 \
-		multiply(m, block, a, elements, size, shape, unpack, add, offset, sums);           \
+		multiply(m, block, a, elements, size, shape, unpack, add_##shape, offset, sums);   \
 		break
 
 	switch (m->fmt.type) {
-		FORMAT(W_Q4_0, 32, 18, PLAIN, q4_0, add_plain, 8);
-		FORMAT(W_Q4_1, 32, 20, WITH_MIN, q4_1, add_with_min, 0);
-		FORMAT(W_Q5_0, 32, 22, PLAIN, q5_0, add_plain, 16);
-		FORMAT(W_Q5_1, 32, 24, WITH_MIN, q5_1, add_with_min, 0);
-		FORMAT(W_Q8_0, 32, 34, SIGNED, q8_0, add_signed, SIGNED_OFFSET);
-		FORMAT(W_IQ4_NL, 32, 18, SIGNED, iq4_nl, add_signed, SIGNED_OFFSET);
-		FORMAT(W_MXFP4, 32, 17, SIGNED, mxfp4, add_signed, SIGNED_OFFSET);
-		FORMAT(W_Q3_K, 256, 110, FINE, q3_k, add_fine, 4);
-		FORMAT(W_Q4_K, 256, 144, WITH_MIN, q4_k, add_with_min, 0);
-		FORMAT(W_Q5_K, 256, 176, WITH_MIN, q5_k, add_with_min, 0);
-		FORMAT(W_Q6_K, 256, 210, FINE, q6_k, add_fine, 32);
-		FORMAT(W_IQ4_XS, 256, 136, SIGNED, iq4_xs, add_signed, SIGNED_OFFSET);
+		FORMAT(W_Q4_0, 32, 18, PLAIN, q4_0, 8);
+		FORMAT(W_Q4_1, 32, 20, WITH_MIN, q4_1, 0);
+		FORMAT(W_Q5_0, 32, 22, PLAIN, q5_0, 16);
+		FORMAT(W_Q5_1, 32, 24, WITH_MIN, q5_1, 0);
+		FORMAT(W_Q8_0, 32, 34, SIGNED, q8_0, SIGNED_OFFSET);
+		FORMAT(W_IQ4_NL, 32, 18, SIGNED, iq4_nl, SIGNED_OFFSET);
+		FORMAT(W_MXFP4, 32, 17, SIGNED, mxfp4, SIGNED_OFFSET);
+		FORMAT(W_Q3_K, 256, 110, FINE, q3_k, 4);
+		FORMAT(W_Q4_K, 256, 144, WITH_MIN, q4_k, 0);
+		FORMAT(W_Q5_K, 256, 176, WITH_MIN, q5_k, 0);
+		FORMAT(W_Q6_K, 256, 210, FINE, q6_k, 32);
+		FORMAT(W_IQ4_XS, 256, 136, SIGNED, iq4_xs, SIGNED_OFFSET);
 	default:
 		break; /* wfmt_acts_group() says that it does not come here */
 	}
