@@ -20,7 +20,7 @@
  * the shift may bring from the byte above; look_up() takes bytes 0 .. 15; join() is c | d << shift,
  * where d is so small that it stays in its byte.
  *
- * add_group() and add_scaled() add with one rounding: y + (sums * weight_scale) * x_scale, y + a * x.
+ * add_ints() adds sums; add_group() and add_scaled() add with one rounding: y + (sums * weight_scale) * x_scale, y + a * x.
  *
  * A part begins as part_begin(sums), takes at most 8 calls of dot_q4() or one of dot_q8(),
  * and ends as part_end(sums, part). No sum overflows: 16 bits hold 8 * 2 * 15 * 127 and 2 * 128 *
@@ -57,7 +57,7 @@ INLINE int32_t four(const int8_t *x)
 #include "engine/kernel_lanes_plain.h"
 #endif
 
-#ifndef HAS_ROW_WORDS
+#ifndef HAS_ROW_WORDS /* where there is no instruction for it */
 INLINE struct codes row_words(const uint8_t *p, size_t ld)
 {
 	uint32_t w[WBLOCK];
