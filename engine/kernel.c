@@ -78,18 +78,25 @@ static int find(int n)
 static void choose(void)
 {
 	const char *name = getenv("COLI_ENGINE_KERNEL");
+	const struct kernel_table *k;
 	int n;
 
 	usable[0] = &kernel_plain;
 	n = find(1);
-	best = usable[n - 1];
+	k = usable[n - 1];
 	for (int i = 0; name && i < n; i++)
 		if (strcmp(usable[i]->isa, name) == 0)
-			best = usable[i];
+			k = usable[i];
+	__atomic_store_n(&best, k, __ATOMIC_RELEASE);
 }
 
+/* Asked for by every small product: a call of pthread_once() each was a hundredth of a prompt. */
 const struct kernel_table *kernel(void)
 {
+	const struct kernel_table *k = __atomic_load_n(&best, __ATOMIC_ACQUIRE);
+
+	if (k)
+		return k;
 	pthread_once(&once, choose);
 	return best;
 }
