@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Multi-head latent attention, absorbed form.
+ * Multi-head latent attention: what is before and behind the heads, and these in their absorbed form.
  */
 #include "engine/attention.h"
 
@@ -9,19 +9,40 @@
 #include "engine/norm.h"
 #include "engine/rope.h"
 
+static size_t min_size(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+bool attention_expands(const struct model_config *c, int position)
+{
+	return c->attention == ATTENTION_LATENT && position < c->index_topk;
+}
+
+int attention_rows(const struct model_config *c, int position, int left, bool expanded)
+{
+	if (!expanded)
+		return (int)min_size((size_t)left, ATTENTION_ROWS);
+	if (left > c->index_topk - position)
+		left = c->index_topk - position;
+	return (int)min_size((size_t)left, EXPANDED_ROWS);
+}
+
 void attention_lay_out(struct attention_work *w, const struct model_config *c, int ctx, int rows,
 		       int threads, struct arena *a)
 {
-	size_t n = (size_t)rows, heads = (size_t)c->heads, f = sizeof(float);
+	size_t n = min_size((size_t)rows, EXPANDED_ROWS), heads = (size_t)c->heads,
+	       f = sizeof(float);
+	size_t absorbed = min_size((size_t)rows, ATTENTION_ROWS) * heads;
 	size_t width = (size_t)c->kv_lora + (size_t)c->rope;
 
-	w->keys = (size_t)(ctx < c->index_topk ? ctx : c->index_topk);
+	w->keys = min_size((size_t)ctx, (size_t)c->index_topk);
 	w->x = arena_take(a, n * (size_t)c->hidden, f);
 	w->qr = arena_take(a, n * (size_t)c->q_lora, f);
 	w->q = arena_take(a, n * heads * ((size_t)c->nope + (size_t)c->rope), f);
 	w->kv = arena_take(a, n * width, f);
-	w->absorbed = arena_take(a, n * heads * width, f);
-	w->mixed = arena_take(a, n * heads * (size_t)c->kv_lora, f);
+	w->absorbed = arena_take(a, absorbed * width, f);
+	w->mixed = arena_take(a, absorbed * (size_t)c->kv_lora, f);
 	w->heads = arena_take(a, n * heads * (size_t)c->v_dim, f);
 	w->out = arena_take(a, n * (size_t)c->hidden, f);
 	w->score = arena_take(a, (size_t)threads * ATTENTION_HEADS * w->keys, f);
@@ -33,6 +54,7 @@ void attention_lay_out(struct attention_work *w, const struct model_config *c, i
 	w->index.items =
 		arena_take(a, ctx < INDEX_REFERENCE_LENGTH ? (size_t)ctx : INDEX_REFERENCE_LENGTH,
 			   sizeof(struct topk_item));
+	expanded_lay_out(&w->expanded, c, w->keys, threads, a);
 }
 
 /* What the loops over heads, and over heads of queries, work on. */
@@ -224,12 +246,23 @@ static void values_of_head(void *arg, int n, int thread)
 		    (size_t)c->heads * (size_t)c->v_dim);
 }
 
+static void absorbed_run(struct job *j)
+{
+	const struct model_config *c = j->config;
+	const struct attention_task *t = j->task;
+	double all_kv_b = (double)t->m * c->heads * (c->nope + c->v_dim) * c->kv_lora;
+
+	compute_run(j->compute, all_kv_b, c->heads, absorb, j);
+	compute_run(j->compute, (double)t->m * c->heads * (t->position + 1) * j->kv->width,
+		    t->m * groups_of_heads(c), attend_item, j);
+	compute_run(j->compute, all_kv_b, c->heads, values_of_head, j);
+}
+
 void attention(const struct compute *cp, const struct model_config *c,
 	       const struct layer_weights *l, struct kvcache *kv, const struct attention_task *t,
 	       struct index_sets *sets, struct attention_work *w, float *h)
 {
 	struct job job = { cp, c, &l->attention, kv, t, sets, w };
-	double all_kv_b = (double)t->m * c->heads * (c->nope + c->v_dim) * c->kv_lora;
 
 	project(&job, l->attention_norm, h);
 	if (c->full[t->layer]) {
@@ -237,10 +270,10 @@ void attention(const struct compute *cp, const struct model_config *c,
 						 w->x,     w->qr,       t->angles };
 		indexer_run(cp, c, &l->attention, kv, &task, &w->index, sets);
 	}
-	compute_run(cp, all_kv_b, c->heads, absorb, &job);
-	compute_run(cp, (double)t->m * c->heads * (t->position + 1) * kv->width,
-		    t->m * groups_of_heads(c), attend_item, &job);
-	compute_run(cp, all_kv_b, c->heads, values_of_head, &job);
+	if (t->expanded)
+		expanded_run(cp, c, &l->attention, kv, t, w);
+	else
+		absorbed_run(&job);
 	matmul(cp, &l->attention.out, w->heads, (size_t)c->heads * (size_t)c->v_dim, t->m, w->out,
 	       (size_t)c->hidden);
 	add_bias(w->out, l->attention.out_bias, t->m, c->hidden);

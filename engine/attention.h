@@ -1,28 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434) over the keys that the indexer chose,
- * in its absorbed form: a query is carried into the latent space, so that keys and values are the
- * cached rows themselves.
+ * Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434) over the keys that the indexer chose.
+ * For one query, or few, in its absorbed form: a query is carried into the latent space, so that keys
+ * and values are the cached rows themselves.
  *
  *	q'_h  = Wk_h^T q_nope_h
  *	score = (q'_h . c[s] + q_rope_h . k_rope[s]) / sqrt(nope + rope)
  *	u_h   = sum_s softmax(score)[s] c[s]
  *	o_h   = Wv_h u_h
  *
- * The same for a prompt as for one token. Decompressed keys and values would take a long prompt fewer
- * multiply-adds (448 instead of 1,088 for a query, a key and a head of GLM-5.2), but they round
- * otherwise: then a token would depend on how the context came in (at once, in pieces, from a
- * session, as a draft), which is promised not to be so. Heads and keys are taken in blocks instead.
+ * For the many of a long prompt in its expanded form (attention_expanded.h), which is cheaper there
+ * and rounds otherwise. Which one it is, the length of what is fed at once decides, and the position;
+ * never the chunk or the number of threads. Queries that have chosen their keys are absorbed: each
+ * has others.
  */
 #ifndef ENGINE_ATTENTION_H
 #define ENGINE_ATTENTION_H
 
 #include "engine/arena.h"
+#include "engine/attention_expanded.h"
 #include "engine/indexer.h"
 
-/* Queries that attention() takes at once at most. It bounds the buffers below, which are large
- * (122,000 floats a query for GLM-5.2), and is enough for unpacked weights to be used well. */
+/* Queries that attention() takes at once at most, in the absorbed form. It bounds two of the buffers
+ * below, which are large (70,000 floats a query for GLM-5.2), and is enough for unpacked weights to
+ * be used well. */
 #define ATTENTION_ROWS 64
+
+/* So many tokens that are fed at once are a long prompt. */
+#define ATTENTION_PROMPT 256
 
 /* Heads of a query that a thread takes at a time, since all of them have the same keys; and how
  * many keys it takes in at once, where their rows have to be gathered or widened. 64 rows of 576
@@ -33,6 +38,8 @@
 /* Shapes in [..] are those of latent attention; grouped attention (attention_grouped.h) has its own
  * where a second one stands. */
 struct attention_work {
+	/* rows: EXPANDED_ROWS at most; of absorbed and mixed, and of grouped attention,
+	 * ATTENTION_ROWS */
 	float *x;        /* [rows][hidden], normed input */
 	float *qr;       /* [rows][q_lora] */
 	float *q;        /* [rows][heads][nope + rope]; [rows][heads][head_dim] */
@@ -47,15 +54,22 @@ struct attention_work {
 	float *key_rows; /* [threads][ATTENTION_KEYS][kv_lora + rope]; of head_dim */
 	size_t keys;
 	struct index_work index;
+	struct expanded_work expanded;
 };
 
 struct attention_task {
-	int layer, position, m; /* m <= ATTENTION_ROWS queries at position, position + 1, ... */
-	int first;              /* row of the first one in the index sets */
+	int layer, position, m; /* attention_rows() queries at position, position + 1, ... */
+	bool expanded;       /* attention_expands(), in a long prompt */
+	int first;           /* row of the first one in the index sets */
 	const float *angles; /* [m][rope], rope_angles() of each position: the same in all layers */
 };
 
-/* Takes the arrays of w for up to `rows` rows and contexts of ctx tokens. */
+/* Whether the query at this position is expanded, if it is part of a long prompt. */
+bool attention_expands(const struct model_config *c, int position);
+/* Of `left` queries at position and on, as many as attention() takes at once. */
+int attention_rows(const struct model_config *c, int position, int left, bool expanded);
+
+/* Takes the arrays of w for chunks of `rows` rows and contexts of ctx tokens. */
 void attention_lay_out(struct attention_work *w, const struct model_config *c, int ctx, int rows,
 		       int threads, struct arena *a);
 

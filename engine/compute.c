@@ -281,6 +281,27 @@ void matmul(const struct compute *c, const struct wmat *w, const float *x, size_
 	matmuls(c, &m, 1, x, ldx, n);
 }
 
+/* Rows first .. first + rows - 1, times a tile; y belongs to the first one. */
+static void some_rows(const struct product *p, const struct acts *a, int first, int rows, float *y)
+{
+	for (int r = first, m; r < first + rows; r += m) {
+		m = WBLOCK - r % WBLOCK;
+		m = m < first + rows - r ? m : first + rows - r;
+		part_of_block(p, a, r, m, y + (r - first));
+	}
+}
+
+void compute_product_rows(const struct compute *c, int thread, const struct product *p, int first,
+			  int rows)
+{
+	if (!compute_in_int8(c, p->w))
+		row_range(c, thread, p, first, rows, p->y);
+	else
+		for (int t = 0; t < compute_tiles(p->n); t++)
+			some_rows(p, &p->acts[t], first, rows,
+				  p->y + (size_t)t * ACTS_ROWS * p->ldy);
+}
+
 void matmul_rows(const struct compute *c, int thread, const struct wmat *w, int first, int rows,
 		 const float *x, size_t ldx, int n, float *y, size_t ldy)
 {
@@ -291,12 +312,8 @@ void matmul_rows(const struct compute *c, int thread, const struct wmat *w, int 
 		row_range(c, thread, &p, first, rows, y);
 		return;
 	}
-	for (int t = 0; t < compute_tiles(n); t++, y += ACTS_ROWS * ldy) {
+	for (int t = 0; t < compute_tiles(n); t++) {
 		quantise(&p, t, thread_buffer(c, thread), &a);
-		for (int r = first, m; r < first + rows; r += m) {
-			m = WBLOCK - r % WBLOCK;
-			m = m < first + rows - r ? m : first + rows - r;
-			part_of_block(&p, &a, r, m, y + (r - first));
-		}
+		some_rows(&p, &a, first, rows, y + (size_t)t * ACTS_ROWS * ldy);
 	}
 }

@@ -78,8 +78,13 @@ bool compute_in_int8(const struct compute *c, const struct wmat *w);
 int compute_tiles(int n);
 void compute_products(const struct compute *c, struct product *p, int count);
 
+/* Rows first .. first + rows - 1 only, p->y being the first of them; by one thread alone: for use
+ * inside of compute_run(). p->acts or p->x as for compute_products(). */
+void compute_product_rows(const struct compute *c, int thread, const struct product *p, int first,
+			  int rows);
+
 /* matmul() for rows first .. first + rows - 1 only, y[t * ldy] being the first of them; by one thread
- * alone: for use inside of compute_run(). */
+ * alone. */
 void matmul_rows(const struct compute *c, int thread, const struct wmat *w, int first, int rows,
 		 const float *x, size_t ldx, int n, float *y, size_t ldy);
 

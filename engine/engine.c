@@ -75,6 +75,7 @@ static int load(struct engine *e, char *why)
 	e->forward.profile = e->forward.moe.profile = &e->profile;
 	e->forward.moe.lookahead = e->lookahead;
 	e->forward.moe.drafts = &e->cost;
+	e->forward.absorbed = o->session;
 	e->cost = (struct draft_cost){ .file = e->file,
 				       .experts = e->experts,
 				       .profile = &e->profile };
@@ -259,7 +260,7 @@ static int feed(struct engine *e, const int32_t *ids, int n, engine_rows_fn *fn,
 	if (r)
 		return r;
 	e->last = -1;
-	forward_expect(&e->forward, length);
+	forward_expect(&e->forward, e->position, length);
 	r = run_tied_again(e, why);
 	r = r ? r : run(e, ids, e->position, n, fn, arg, why);
 	if (!r)
@@ -354,7 +355,7 @@ static int feed_several(struct engine *e, const int32_t *ids, int n, int *rows, 
 	if (r)
 		return r;
 	e->last = -1;
-	forward_expect(&e->forward, INDEX_GROWING);
+	forward_expect(&e->forward, e->position, INDEX_GROWING);
 	draft_cost_check(&e->cost, n);
 	r = run_chunk(e, ids, e->position, n, NULL, 0, n, why);
 	if (!r)

@@ -15,8 +15,10 @@
  * engine. After an error of engine_feed() the context is as before it, but for the logits of its
  * last token.
  *
- * Same tokens, same logits, bit for bit: whatever the number of threads, the way a context was
- * fed (at once, in pieces, token by token), the mode of the mount or what is cached.
+ * Same tokens, same logits, bit for bit: whatever the number of threads, the chunk, the mode of the
+ * mount or what is cached; and the way a context was fed (at once, in pieces, token by token), but
+ * for long prompts (ATTENTION_PROMPT tokens at once) of models with latent attention, which takes
+ * another form then and rounds otherwise (attention.h). With a session there are none.
  */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
@@ -36,8 +38,8 @@
 #define ENGINE_DRAFT_MAX 15
 
 /* Rows that go through a layer together by default: the more, the fewer times a long prompt opens
- * each expert; 1,024 take 374 MB of buffers for GLM-5.2 with 16 threads. engine_plan() chooses
- * between MIN, below which the matrix products get slow, with 65 MB, and MAX, with 1,363 MB. */
+ * each expert; 1,024 take 426 MB of buffers for GLM-5.2 with 16 threads. engine_plan() chooses
+ * between MIN, below which the matrix products get slow, with 77 MB, and MAX, with 1,415 MB. */
 #define ENGINE_CHUNK     1024
 #define ENGINE_CHUNK_MIN 64
 #define ENGINE_CHUNK_MAX 4096
@@ -50,7 +52,7 @@ struct engine_options {
 	int ctx;         /* tokens; 1 .. config.max_positions; 0 for engine_plan(): choose */
 	int chunk;       /* 0: ENGINE_CHUNK (for engine_plan(): choose); never more than ctx */
 	uint64_t memory; /* bytes that the program may take; 0: what the machine leaves */
-	bool session;    /* the memory of one is to be counted (session.h) */
+	bool session;    /* there is one (session.h): its memory counts, long prompts stay absorbed */
 	enum kv_type kv;
 	bool float_activations; /* compute.h */
 	int draft; /* most tokens to guess at once, up to ENGINE_DRAFT_MAX; 0: no MTP layer */

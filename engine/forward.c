@@ -33,7 +33,7 @@ static void lay_out(struct forward *f, const struct model_config *c, int ctx, in
 	if (c->attention == ATTENTION_GROUPED)
 		attention_grouped_lay_out(&f->attention, c, ctx, (int)rows, threads, a);
 	else
-		attention_lay_out(&f->attention, c, ctx, (int)rows, threads, a);
+		attention_lay_out(&f->attention, c, ctx, chunk, threads, a);
 	f->sets.topk = c->index_topk;
 	f->sets.count = arena_take(a, (size_t)chunk, sizeof(int32_t));
 	f->sets.item = NULL;
@@ -125,10 +125,13 @@ int forward_layer(struct forward *f, const struct layer_weights *l, int n, int p
 	size_t hidden = (size_t)f->config->hidden, rope = (size_t)f->config->rope;
 
 	profile_enter(f->profile, PART_ATTENTION);
-	for (int i = 0; i < m; i += ATTENTION_ROWS) {
+	for (int i = 0, rows; i < m; i += rows) {
+		bool expanded = f->long_prompt && attention_expands(f->config, position + i);
+		rows = attention_rows(f->config, position + i, m - i, expanded);
 		const struct attention_task task = { .layer = n,
 						     .position = position + i,
-						     .m = min_int(m - i, ATTENTION_ROWS),
+						     .m = rows,
+						     .expanded = expanded,
 						     .first = i,
 						     .angles = f->angles + (size_t)i * rope };
 		if (f->config->attention == ATTENTION_GROUPED)
@@ -146,8 +149,9 @@ int forward_layer(struct forward *f, const struct layer_weights *l, int n, int p
 	return 0;
 }
 
-void forward_expect(struct forward *f, int length)
+void forward_expect(struct forward *f, int position, int length)
 {
+	f->long_prompt = length - position >= ATTENTION_PROMPT && !f->absorbed;
 	f->sets.length = length;
 	f->sets.tied_from = INT_MAX;
 }

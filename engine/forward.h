@@ -3,7 +3,7 @@
  * The forward pass: tokens through all layers, a chunk at a time, with everything it writes to.
  *
  * A chunk's rows go through a layer together, so that each expert is opened once for all of them.
- * Attention and dense layers take ATTENTION_ROWS of them at a time.
+ * Attention takes attention_rows() of them at a time, a dense layer ATTENTION_ROWS.
  */
 #ifndef ENGINE_FORWARD_H
 #define ENGINE_FORWARD_H
@@ -28,6 +28,8 @@ struct forward {
 	struct ffn_work dense;
 	float *dense_out; /* [ATTENTION_ROWS][hidden] */
 	struct attention_work attention;
+	bool long_prompt; /* what is fed has ATTENTION_PROMPT tokens */
+	bool absorbed;    /* they are as others; set by the owner */
 	struct index_sets sets;
 	struct moe_work moe;
 	void *memory;
@@ -44,10 +46,10 @@ size_t forward_bytes(const struct model_config *c, int ctx, int chunk, int threa
 int forward_init(struct forward *f, int layers, int ctx, int chunk, enum kv_type kv, char *why);
 void forward_free(struct forward *f); /* a zeroed one is fine */
 
-/* Before the runs of one feed: how many tokens the sequence has when they are done; or
- * INDEX_GROWING (indexer.h). Afterwards sets.tied_from is the lowest position whose keys depend on
+/* Before the runs of one feed: its first position, and how many tokens the sequence has when they are
+ * done; or INDEX_GROWING (indexer.h). Afterwards sets.tied_from is the lowest position whose keys depend on
  * that number; INT_MAX: none. */
-void forward_expect(struct forward *f, int length);
+void forward_expect(struct forward *f, int position, int length);
 
 /* m <= chunk valid tokens at positions position .. position + m - 1 < ctx. What earlier calls left
  * at lower positions is what they attend to. done and total: tokens, for the progress of a long

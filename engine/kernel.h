@@ -71,6 +71,10 @@ struct kernel_table {
 	void (*swiglu_clamped)(float *gate, const float *up, int n, float limit);
 	/* x = exp(x - max) / sum. n >= 1. */
 	void (*softmax)(float *x, int n);
+	/* One part of a softmax that is taken in parts: *max becomes the largest number so far, x =
+	 * exp(x - *max); their sum. What earlier parts gave, sums and all, is to be multiplied with
+	 * *shrink. n >= 1; *max is -INFINITY before the first part. */
+	double (*softmax_part)(float *x, int n, float *max, float *shrink);
 	/* Rows x, x + ldx, ... of a->cols floats into the arrays of a. */
 	void (*quantise)(const float *x, size_t ldx, struct acts *a);
 	/* y[t * ldy + r] = row r of a block (rows WBLOCK * block + r of m, of a format that

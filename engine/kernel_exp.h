@@ -100,12 +100,11 @@ static float largest_of(const float *x, int n)
 	return out;
 }
 
-/* The sum is taken in doubles: a million keys would lose digits in a float. Number i goes to sum
- * i mod LANES, whatever the width of a vector. */
-static void softmax(float *x, int n)
+/* x = exp(x - max), and their sum. It is taken in doubles: a million keys would lose digits in a
+ * float. Number i goes to sum i mod LANES, whatever the width of a vector. */
+static double exponentials(float *x, int n, float max)
 {
 	dvec sum[SUMS] = { 0 };
-	float max = largest_of(x, n);
 	double all = 0;
 
 	for (int i = 0, k = 0; i < n; i += VEC, k = (k + 1) % SUMS) {
@@ -114,8 +113,27 @@ static void softmax(float *x, int n)
 	}
 	for (int i = 0; i < LANES; i++)
 		all += sum[i / VEC][i % VEC];
+	return all;
+}
+
+static void softmax(float *x, int n)
+{
+	double all = exponentials(x, n, largest_of(x, n));
+
 	for (int i = 0; i < n; i++)
 		x[i] *= (float)(1 / all);
+}
+
+static double softmax_part(float *x, int n, float *max, float *shrink)
+{
+	float before = *max, most = largest_of(x, n);
+
+	*shrink = 1;
+	if (most > before) {
+		*max = most;
+		*shrink = exp_vec(ALL(before - most))[0]; /* 0 in the first part */
+	}
+	return exponentials(x, n, *max);
 }
 
 #undef ALL

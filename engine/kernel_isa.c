@@ -306,6 +306,7 @@ const struct kernel_table TABLE = {
 	.swiglu = swiglu,
 	.swiglu_clamped = swiglu_clamped,
 	.softmax = softmax,
+	.softmax_part = softmax_part,
 	.quantise = PASTE(kernel_quantise_, KERNEL_ISA),
 	.absorb = PASTE(kernel_absorb_, KERNEL_ISA),
 	.multiply = PASTE(kernel_multiply_, KERNEL_ISA),

@@ -10,8 +10,9 @@
  *	kv_session_save(s, false, why);                  appends what the file lacks
  *	kv_session_close(s);
  *
- * The results are bit for bit those of a run without: a row depends on the tokens up to its own,
- * on the model and on how numbers are rounded, and on nothing else (engine.h). Model and options
+ * The results are bit for bit those of a run that begins a session: with one, a row depends on the
+ * tokens up to its own, on the model and on how numbers are rounded, and on nothing else (engine.h:
+ * a run without computes long prompts of some models in another order). Model and options
  * are in the file's head. That the rest is the same, too (expert files, processor, version of the
  * engine), is proved: the last token that prompt and file share is always computed anew, and its row
  * must be the one in the file. It is needed anyway where it is the prompt's last token.

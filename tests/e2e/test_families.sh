@@ -40,9 +40,9 @@ for checkpoint in "$families"/*/; do
 	case $checkpoint in
 	*/deepseek_v3/ | */glm4_air/) drafts "$WORK/plain" "${prompts[1]}" ;;
 	esac
-	same_bits "$WORK/plain" "${prompts[2]}" --kv bf16
+	same_bits "$WORK/plain" "${prompts[-1]}" --kv bf16
 	plain_folder "$checkpoint" "$WORK/plain" --bits 4 --dense-bits 8 --group-size 32
-	same_bits "$WORK/plain" "${prompts[2]}"
+	same_bits "$WORK/plain" "${prompts[-1]}"
 	plain_folder "$checkpoint" "$WORK/plain" --bits 8 --dense-bits 8 --group-size 32
 	ask "$WORK/plain" "$WORK/out.json" --prompt-ids "${prompts[2]}" -n 1
 	# So few keys are chosen that rounding takes others: no bound could be small.

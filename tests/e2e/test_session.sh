@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# coli-engine run --session: the same tokens and bits as a fresh run wherever the prompt leaves the
-# session, kill -9 at any moment, Ctrl-C, two processes, a torn file, and what is refused. The file's
+# coli-engine run --session: the same tokens and bits as a run that begins a session wherever the prompt
+# leaves it (and as one without, but for long prompts), kill -9 at any moment, Ctrl-C, two processes, a torn file, and what is refused. The file's
 # format byte by byte: test_session.c of the unit tests.
 . "$(dirname "$0")/../lib.sh"
 
@@ -65,17 +65,55 @@ coli-engine run "$D" -p "$PROMPT" -n 30 --json --session "$S" >"$WORK/j"
 said=$(python3 -c 'import json, sys; o = json.load(open(sys.argv[1])); print(*o["prompt_ids"], *o["ids"])' "$WORK/j")
 same $((8 + 29 - 1)) "$D" "$said $(ids 1 20)"
 
+# same_long DIR IDS: as a run that begins a session, which does not take the other form of attention.
+same_long()
+{
+	rm -f "$WORK/new"
+	coli-engine run "$1" --prompt-ids "$2" --json --logits -n 12 --session "$WORK/new" >"$WORK/fresh"
+	coli-engine run "$1" --prompt-ids "$2" --json --logits -n 12 --session "$S" >"$WORK/got"
+	cmp <(bits "$WORK/fresh") <(bits "$WORK/got") || die "other bits: $(wc -w <<<"$2") tokens"
+}
+
+section 'long prompts'
+rm -f "$S"
+same 0 "$D" "$(ids 1 250)"
+same_long "$D" "$(ids 1 290)"
+same_long "$D" "$(ids 1 700)"
+[ "$(json_get "$WORK/got" session_restored)" = 289 ]
+# Without a session they are close, and no more; the same bits with any chunk and threads.
+ask()
+{
+	coli-engine run "$D" --prompt-ids "$(ids 1 700)" --json --logits -n 12 "$@"
+}
+
+# far FILE FILE BOUND: the logits are not the same, and no further from each other.
+far()
+{
+	python3 - "$@" <<-'EOF'
+		import json, math, sys
+		a, b = (json.load(open(f))["logits"] for f in sys.argv[1:3])
+		far = math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b)) / sum(x * x for x in a))
+		print(f"another form of attention: relative difference {far:.1e}")
+		assert 0 < far < float(sys.argv[3]), far
+	EOF
+}
+ask >"$WORK/fresh"
+far "$WORK/fresh" "$WORK/got" 0.02
+ask --chunk 37 --threads 1 >"$WORK/got"
+cmp <(bits "$WORK/fresh") <(bits "$WORK/got")
+ask --activations 32 >"$WORK/fresh"
+rm "$WORK/new"
+ask --activations 32 --session "$WORK/new" >"$WORK/got"
+far "$WORK/fresh" "$WORK/got" 1e-5
+[ "$(json_get "$WORK/fresh" ids)" = "$(json_get "$WORK/got" ids)" ]
+
 section 'ties of short contexts, on the way past 512 tokens and back'
 rm -f "$S"
 same 0 "$G" "$(ids 1 150)"
-coli-engine run "$G" --prompt-ids "$(ids 1 300)" --json --logits -n 12 >"$WORK/fresh"
-coli-engine run "$G" --prompt-ids "$(ids 1 300)" --json --logits -n 12 --session "$S" >"$WORK/got"
-cmp <(bits "$WORK/fresh") <(bits "$WORK/got")
+same_long "$G" "$(ids 1 300)"
 if [ -z "${SANITIZE:-}" ]; then # they make it slow
 	for n in 505 700 400 512 513; do
-		coli-engine run "$G" --prompt-ids "$(ids 1 $n)" --json --logits -n 12 >"$WORK/fresh"
-		coli-engine run "$G" --prompt-ids "$(ids 1 $n)" --json --logits -n 12 --session "$S" >"$WORK/got"
-		cmp <(bits "$WORK/fresh") <(bits "$WORK/got") || die "other bits at $n"
+		same_long "$G" "$(ids 1 $n)"
 	done
 	[ "$(json_get "$WORK/got" session_restored)" = 511 ]
 fi
@@ -184,7 +222,8 @@ run()
 }
 for which in 1 0; do
 	prompt=${prompts[which]}
-	run >"$WORK/fresh.$which"
+	rm -f "$WORK/new"
+	run --session "$WORK/new" >"$WORK/fresh.$which"
 done
 rm -f "$S"
 start=${EPOCHREALTIME/[.,]/}

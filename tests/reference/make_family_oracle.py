@@ -48,6 +48,7 @@ YARN = dict(
     rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=64,
     beta_fast=16, beta_slow=2, mscale=0.707, mscale_all_dim=0.9)
 DEFAULT = dict(rope_type="default", rope_theta=5000.0)
+LONG = (1, 9, 60, 300)
 
 # class, config; form: how weights are stored; absent: keys taken out of config.json, since the
 # family's default is what they say; old: rope_scaling and rope_theta instead of rope_parameters;
@@ -83,21 +84,22 @@ PRESETS = {
         num_experts_per_tok=3, decoder_sparse_step=2, num_hidden_layers=4, norm_topk_prob=True,
         use_sliding_window=True, sliding_window=7, max_window_layers=2, rope_parameters=DEFAULT),
         absent=["layer_types", "qkv_bias"]),
-    # V2-Lite: queries in one step, no groups, spelled as published.
-    "deepseek_v2_lite": dict(family="deepseek_v2", old=True, mscale=True, config=dict(
+    # V2-Lite: queries in one step, no groups, spelled as published. Prompts of 300 tokens: latent
+    # attention takes another form in long ones.
+    "deepseek_v2_lite": dict(family="deepseek_v2", old=True, mscale=True, lengths=LONG, config=dict(
         MLA, q_lora_rank=None, n_shared_experts=2, n_group=1, topk_group=1, topk_method="greedy",
         routed_scaling_factor=1.0, rms_norm_eps=1e-6, rope_parameters=YARN),
         more=dict(scoring_func="softmax", moe_layer_freq=1, seq_aux=True), absent=["head_dim"]),
-    "deepseek_v2": dict(config=dict(
+    "deepseek_v2": dict(lengths=LONG, config=dict(
         MLA, n_shared_experts=1, n_group=4, topk_group=2, topk_method="group_limited_greedy",
         routed_scaling_factor=3.0, rms_norm_eps=1e-4, rope_parameters=YARN)),
     # Biases in attention; the bias of selection outweighs the scores; an MTP layer.
-    "deepseek_v3": dict(mtp=True, config=dict(
+    "deepseek_v3": dict(mtp=True, lengths=LONG, config=dict(
         MLA, n_shared_experts=1, n_group=4, topk_group=2, routed_scaling_factor=2.5,
         norm_topk_prob=True, attention_bias=True, rms_norm_eps=1e-4, rope_parameters=YARN),
         bias=0.6, more=dict(scoring_func="sigmoid", topk_method="noaux_tc", ep_size=1,
                             num_nextn_predict_layers=1)),
-    "deepseek_v32": dict(lengths=(1, 9, 60, 130), config=dict(
+    "deepseek_v32": dict(lengths=(1, 9, 60, 130, 300), config=dict(
         {k: v for k, v in MLA.items() if k != "num_local_experts"}, num_experts=12,
         n_shared_experts=1, n_group=2, topk_group=1, routed_scaling_factor=2.5,
         norm_topk_prob=True, rms_norm_eps=1e-6, index_topk=20, index_head_dim=24, index_n_heads=5,

@@ -301,6 +301,46 @@ static void softmax_is_right(void **state)
 		}
 }
 
+/* In parts of seven numbers, the last one shorter: what earlier ones gave is brought to the measure of
+ * the largest so far. */
+static void softmax_in_parts(void **state)
+{
+	float x[MOST], got[MOST + 1];
+
+	(void)state;
+	for (const struct kernel_table *const *k = kernel_tables(); *k; k++)
+		for (size_t s = 0; s < SIZES; s++) {
+			int n = sizes[s];
+			float max = -INFINITY, shrink;
+			double sum = 0, all = 0;
+			fill(x, n);
+			for (int i = 0; i < n; i++)
+				x[i] = x[i] * 60 - 1000 + (float)i;
+			memcpy(got, x, sizeof(x));
+			got[n] = 42;
+			for (int at = 0; at < n; at += 7) {
+				double part = (*k)->softmax_part(got + at, n - at < 7 ? n - at : 7,
+								 &max, &shrink);
+				assert_true(at || shrink == 0);
+				for (int i = 0; i < at; i++)
+					got[i] *= shrink;
+				sum = sum * (double)shrink + part;
+			}
+			for (int i = 0; i < n; i++) {
+				assert_true(x[i] <= max);
+				all += exp((double)(x[i] - max));
+			}
+			assert_close(all, (float)sum);
+			for (int i = 0; i < n; i++) { /* rounded once more in each part */
+				double want = exp((double)(x[i] - max));
+				assert_true(fabs((double)got[i] - want) <= 1e-5 * want + 1e-36);
+			}
+			assert_true(got[n] == 42);
+			got[0] = NAN;
+			assert_true(isnan((*k)->softmax_part(got, n, &max, &shrink)));
+		}
+}
+
 static void best_kernel_is_the_last_of_the_list(void **state)
 {
 	const struct kernel_table *const *k = kernel_tables();
@@ -408,6 +448,7 @@ int main(void)
 		cmocka_unit_test(swiglu_is_right),
 		cmocka_unit_test(clamped_swiglu_is_right),
 		cmocka_unit_test(softmax_is_right),
+		cmocka_unit_test(softmax_in_parts),
 		cmocka_unit_test(best_kernel_is_the_last_of_the_list),
 		cmocka_unit_test(matmul_gives_the_same_bits_whatever_the_split),
 		cmocka_unit_test(every_item_of_a_loop_is_done_once),

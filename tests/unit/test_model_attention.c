@@ -202,7 +202,7 @@ static double compare(struct wfmt fmt, enum kv_type kv)
 	for (int i = 0; i < ROWS * H; i++)
 		h[i] = tiny_random(&s.tiny);
 	/* As in a long sequence, where ties take the lower index: that is the naive one's rule. */
-	forward_expect(&s.f, INDEX_REFERENCE_LENGTH + 1);
+	forward_expect(&s.f, 0, INDEX_REFERENCE_LENGTH + 1);
 	/* Layer 0 is full, layer 1 shares its sets. The same input to both, as the naive one has.
 	 */
 	for (int layer = 0; layer < 2; layer++) {
@@ -218,9 +218,11 @@ static double compare(struct wfmt fmt, enum kv_type kv)
 			naive_attend(&n, l, t, want + t * H);
 		}
 		for (int t = 0; t < ROWS; t += 11) { /* in pieces: 11, 11, 8 */
-			const struct attention_task task = { layer, t,
-							     ROWS - t < 11 ? ROWS - t : 11, t,
-							     s.f.angles };
+			const struct attention_task task = { .layer = layer,
+							     .position = t,
+							     .m = ROWS - t < 11 ? ROWS - t : 11,
+							     .first = t,
+							     .angles = s.f.angles };
 			forward_positions(&s.f, t, task.m);
 			attention(&s.compute, &s.file->config, l, &s.f.kv, &task, &s.f.sets,
 				  &s.f.attention, got + t * H);

@@ -479,8 +479,10 @@ static void run(struct model *m, int piece, float *h)
 {
 	for (int t = 0; t < ROWS; t += piece) {
 		float angles[ROWS * DIM];
-		const struct attention_task task = { 0, t, ROWS - t < piece ? ROWS - t : piece, t,
-						     angles };
+		const struct attention_task task = { .position = t,
+						     .m = ROWS - t < piece ? ROWS - t : piece,
+						     .first = t,
+						     .angles = angles };
 		for (int i = 0; i < task.m; i++)
 			rope_angles(angles + i * m->c.rope, m->c.rope, m->c.rope_theta,
 				    &m->c.rope_scaling, t + i);
