@@ -27,10 +27,14 @@
 #define LINE  (NAMES * 12) /* "1023/65535 " */
 
 /* A guess by one row of a prompt is right too seldom: with it, a cold prompt of 64 tokens (8 of 128
- * experts each) read 7 % more than it needed, without it 3 %. Of a longer one so many are named that the drive does
- * not come to the end of them before the next layer: there only the surest. */
+ * experts each) read 7 % more than it needed, without it 3 %. Of a longer one so many are named that
+ * the drive does not come to the end of them before the next layer: there only the surest. What 24 of
+ * its rows would name, going by those that were asked, none of 2,600 was named for nothing in a prompt
+ * of 512; in one of 80 it needs six votes for that. */
 #define PROMPT_VOTES 2
-#define LONG_VOTES   6
+#define LONG_VOTES   24
+#define MOST_VOTES   6
+#define LEAST_VOTES  3
 
 struct lookahead {
 	const struct model_config *config;
@@ -222,6 +226,16 @@ static int certainty(const struct choice *choice, int topk, int k, int best)
 	return left;
 }
 
+/* Votes by which an expert is named for a prompt of m rows. */
+static int votes_needed(int m)
+{
+	int votes = (LONG_VOTES * ROWS + m - 1) / m;
+
+	if (m <= ROWS)
+		return PROMPT_VOTES;
+	return votes > MOST_VOTES ? MOST_VOTES : votes < LEAST_VOTES ? LEAST_VOTES : votes;
+}
+
 void lookahead_guess(struct lookahead *a, const struct compute *cp, const struct layer_weights *l,
 		     int layer, const float *h, int m)
 {
@@ -246,7 +260,7 @@ void lookahead_guess(struct lookahead *a, const struct compute *cp, const struct
 				decode ? certainty(a->choice + i * topk, (int)topk, (int)k, a->best)
 				       : 1;
 	}
-	write_guess(a, layer, decode ? 1 : m > ROWS ? LONG_VOTES : PROMPT_VOTES);
+	write_guess(a, layer, decode ? 1 : votes_needed(m));
 	if (decode) /* all of this layer's are being opened */
 		lookahead_send(a);
 }
