@@ -205,13 +205,14 @@ static int select_for_move(void *arg, const char *word,
 	return select_experts(fs->store, fs->hot, word, each, each_arg, why);
 }
 
-/* The hot drive has threads before we have it. */
+/* The hot drive is read before we have it: what is found bad until then is found again. */
 static void on_hot_bad(void *arg, uint32_t index)
 {
 	const struct fs *fs = arg;
+	struct hotdir *h = __atomic_load_n(&fs->hotdir, __ATOMIC_ACQUIRE);
 
-	if (fs->hotdir)
-		hotdir_bad(fs->hotdir, index);
+	if (h)
+		hotdir_bad(h, index);
 }
 
 /* What works behind the requests: usage, moves, the hot drive, the eye on memory. */
@@ -232,6 +233,7 @@ static int start_background(struct fs *fs, const struct options *o, char *why)
 					  .folder = o->hot_dir,
 					  .bytes = o->hot_dir_size,
 					  .io = o->io };
+	struct hotdir *hotdir = NULL;
 	int err;
 
 	if (o->hot_dir) {
@@ -240,7 +242,8 @@ static int start_background(struct fs *fs, const struct options *o, char *why)
 	}
 	err = usage_start(&uc, &fs->usage, why);
 	if (!err && o->hot_dir) /* it counts the loads from what usage knows on */
-		err = hotdir_open(&hc, &fs->hotdir, why);
+		err = hotdir_open(&hc, &hotdir, why);
+	__atomic_store_n(&fs->hotdir, hotdir, __ATOMIC_RELEASE);
 	err = err ? err : respread_start(&rc, &fs->respread, why);
 	if (err)
 		return err;

@@ -197,19 +197,21 @@ static int prove_batch(struct mover *m, char *why)
 static char *old_places(const struct mover *m)
 {
 	json_t *all = json_array();
-	char *text;
+	char *text = NULL;
+	int err = 0;
 
 	for (uint32_t i = 0; i < m->n; i++) {
 		const struct entry *t = &m->entry[i];
 		const struct store_expert *e = &m->cfg.store->expert[t->index];
 		for (uint32_t x = 0; x < t->old->n; x++)
 			if (!names(t->now, &t->old->x[x]))
-				json_array_append_new(
+				err |= json_array_append_new(
 					all, json_pack("[i,i,i,I,I]", t->old->x[x].drive, e->layer,
 						       e->expert, (json_int_t)t->old->x[x].offset,
 						       (json_int_t)t->old->x[x].length));
 	}
-	text = json_dumps(all, JSON_COMPACT);
+	if (!err) /* a list that lacks one would not give its room back */
+		text = json_dumps(all, JSON_COMPACT);
 	json_decref(all);
 	return text;
 }
