@@ -13,19 +13,21 @@
 
 #include "expertfs/drive.h"
 
-/* A large read is cut into these: one command on most drives, and few enough a second (7,000 at 7
+/* A large read is cut into these: one command on most drives, and few enough a second (14,000 at 7
  * GB/s) that what each costs does not matter. */
-#define PIECE_BYTES (1u << 20)
+#define PIECE_BYTES (1u << 19)
 /* What keeps a drive busy is bytes in flight, at least bandwidth times latency: 32 MiB are 7 GB/s
  * at 4.5 ms, which is what a loaded drive takes. By bytes and not by number, because small experts
  * come in many small pieces; the number is bounded by the ring only. */
 #define IN_FLIGHT_BYTES  (32u << 20)
 #define IN_FLIGHT_PIECES 256u
 /* In flight below demand, so many at most: for guesses, what the drive reads in LOW_WAIT_NS, which
- * is how long demand then waits behind them, and between these bounds... */
+ * is how long demand then waits behind them, and between these bounds... A drive is busy with what it
+ * reads in the time that a request takes, less than that; with four times as much, tokens that wait
+ * for two experts a layer were a seventh slower. */
 #define PREFETCH_BYTES_MAX (IN_FLIGHT_BYTES / 4)
 #define PREFETCH_BYTES_MIN (2 * PIECE_BYTES)
-#define LOW_WAIT_NS        4000000u
+#define LOW_WAIT_NS        1000000u
 /* ... and two pieces for promotion: one comes while the other waits. */
 #define PROMOTION_BYTES (2 * PIECE_BYTES)
 /* While higher classes wait, a lower one gets one piece after so many of their bytes: it does not

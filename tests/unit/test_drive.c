@@ -61,16 +61,16 @@ static void test_order(void **state)
 	(void)state;
 	queue_init(&q);
 	assert_null(queue_take(&q));
-	push(&q, a, 2, &urgent[DRIVE_PROMOTION], MIB, 300);
-	push(&q, b, 2, &urgent[DRIVE_PREFETCH], MIB, 200);
-	push(&q, c, 2, &urgent[DRIVE_DEMAND], MIB, 100);
-	assert_int_equal(queue_before(&q, DRIVE_DEMAND), 2 * MIB);
-	assert_int_equal(queue_before(&q, DRIVE_PREFETCH), 4 * MIB);
-	assert_int_equal(queue_before(&q, DRIVE_PROMOTION), 6 * MIB);
+	push(&q, a, 2, &urgent[DRIVE_PROMOTION], PIECE_BYTES, 300);
+	push(&q, b, 2, &urgent[DRIVE_PREFETCH], PIECE_BYTES, 200);
+	push(&q, c, 2, &urgent[DRIVE_DEMAND], PIECE_BYTES, 100);
+	assert_int_equal(queue_before(&q, DRIVE_DEMAND), 2 * PIECE_BYTES);
+	assert_int_equal(queue_before(&q, DRIVE_PREFETCH), 4 * PIECE_BYTES);
+	assert_int_equal(queue_before(&q, DRIVE_PROMOTION), 6 * PIECE_BYTES);
 	expect_offset(&q, 100);
-	assert_int_equal(queue_before(&q, DRIVE_DEMAND), 2 * MIB);
+	assert_int_equal(queue_before(&q, DRIVE_DEMAND), 2 * PIECE_BYTES);
 	queue_done(&q, &c[0]);
-	assert_int_equal(queue_before(&q, DRIVE_DEMAND), MIB);
+	assert_int_equal(queue_before(&q, DRIVE_DEMAND), PIECE_BYTES);
 	queue_put_back(&q, &c[0]); /* it had come in part: it goes before the others */
 	expect_offset(&q, 100);
 	expect_offset(&q, 101);
@@ -101,38 +101,38 @@ static void test_depth(void **state)
 	(void)state;
 	/* In bytes for large pieces, in number for small ones. */
 	queue_init(&q);
-	push(&q, p, 100, &urgent[DRIVE_DEMAND], MIB, 0);
+	push(&q, p, 100, &urgent[DRIVE_DEMAND], PIECE_BYTES, 0);
 	assert_int_equal(take_all(&q), IN_FLIGHT_BYTES);
 	queue_done(&q, &p[0]);
-	expect_offset(&q, 32);
+	expect_offset(&q, IN_FLIGHT_BYTES / PIECE_BYTES);
 	queue_init(&q);
 	push(&q, p, 1000, &urgent[DRIVE_DEMAND], 4096, 0);
 	assert_int_equal(take_all(&q), IN_FLIGHT_PIECES * 4096);
 	/* A drive of unknown speed, a slow one, one between, a fast one. */
 	queue_init(&q);
-	push(&q, p, 100, &urgent[DRIVE_PREFETCH], MIB, 0);
+	push(&q, p, 100, &urgent[DRIVE_PREFETCH], PIECE_BYTES, 0);
 	assert_int_equal(take_all(&q), PREFETCH_BYTES_MAX);
-	for (unsigned i = 0; i < PREFETCH_BYTES_MAX / MIB; i++)
+	for (unsigned i = 0; i < PREFETCH_BYTES_MAX / PIECE_BYTES; i++)
 		queue_done(&q, &p[i]);
 	queue_init(&q);
 	q.speed = 100000000;
-	push(&q, p, 100, &urgent[DRIVE_PREFETCH], MIB, 0);
+	push(&q, p, 100, &urgent[DRIVE_PREFETCH], PIECE_BYTES, 0);
 	assert_int_equal(take_all(&q), PREFETCH_BYTES_MIN);
 	queue_init(&q);
-	q.speed = 1048576000;
-	push(&q, p, 100, &urgent[DRIVE_PREFETCH], MIB, 0);
+	q.speed = 4194304000;
+	push(&q, p, 100, &urgent[DRIVE_PREFETCH], PIECE_BYTES, 0);
 	assert_int_equal(take_all(&q), 4 * MIB);
 	queue_init(&q);
 	q.speed = 12000000000;
-	push(&q, p, 100, &urgent[DRIVE_PREFETCH], MIB, 0);
+	push(&q, p, 100, &urgent[DRIVE_PREFETCH], PIECE_BYTES, 0);
 	assert_int_equal(take_all(&q), PREFETCH_BYTES_MAX);
 	/* Two for promotion, and these count against what prefetch may have. */
 	queue_init(&q);
-	push(&q, p, 100, &urgent[DRIVE_PROMOTION], MIB, 0);
+	push(&q, p, 100, &urgent[DRIVE_PROMOTION], PIECE_BYTES, 0);
 	assert_int_equal(take_all(&q), PROMOTION_BYTES);
-	push(&q, p + 100, 100, &urgent[DRIVE_PREFETCH], MIB, 100);
+	push(&q, p + 100, 100, &urgent[DRIVE_PREFETCH], PIECE_BYTES, 100);
 	assert_int_equal(take_all(&q), PREFETCH_BYTES_MAX - PROMOTION_BYTES);
-	push(&q, p + 200, 100, &urgent[DRIVE_DEMAND], MIB, 200);
+	push(&q, p + 200, 100, &urgent[DRIVE_DEMAND], PIECE_BYTES, 200);
 	assert_int_equal(take_all(&q), IN_FLIGHT_BYTES - PREFETCH_BYTES_MAX);
 	/* A piece that is larger than its share goes alone. */
 	queue_init(&q);
@@ -151,8 +151,8 @@ static void test_trickle(void **state)
 
 	(void)state;
 	queue_init(&q);
-	push(&q, low, ROUNDS / 8, &urgent[DRIVE_PROMOTION], MIB, 0);
-	push(&q, demand, 8, &urgent[DRIVE_DEMAND], MIB, 0);
+	push(&q, low, ROUNDS / 8, &urgent[DRIVE_PROMOTION], PIECE_BYTES, 0);
+	push(&q, demand, 8, &urgent[DRIVE_DEMAND], PIECE_BYTES, 0);
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		p = queue_take(&q);
 		assert_non_null(p);
@@ -165,7 +165,7 @@ static void test_trickle(void **state)
 	}
 	assert_in_range(counts[DRIVE_PROMOTION], ROUNDS / 66, ROUNDS / 64);
 	assert_int_equal(counts[DRIVE_DEMAND] + counts[DRIVE_PROMOTION], ROUNDS);
-	assert_int_equal(high_in_flight, MIB);
+	assert_int_equal(high_in_flight, PIECE_BYTES);
 }
 
 static void test_raise(void **state)
@@ -177,15 +177,15 @@ static void test_raise(void **state)
 	(void)state;
 	queue_init(&q);
 	for (unsigned i = 0; i < 3; i++) { /* interleaved with another load's */
-		push(&q, &a[i], 1, &urgent[DRIVE_PROMOTION], MIB, 100 + i);
-		push(&q, &b[i], 1, &mine, MIB, 200 + i);
+		push(&q, &a[i], 1, &urgent[DRIVE_PROMOTION], PIECE_BYTES, 100 + i);
+		push(&q, &b[i], 1, &mine, PIECE_BYTES, 200 + i);
 	}
-	push(&q, c, 1, &urgent[DRIVE_DEMAND], MIB, 300);
+	push(&q, c, 1, &urgent[DRIVE_DEMAND], PIECE_BYTES, 300);
 	expect_offset(&q, 300);
 	mine.class = DRIVE_DEMAND;
 	queue_reclass(&q, &mine);
-	assert_int_equal(q.waiting[DRIVE_DEMAND], 3 * MIB);
-	assert_int_equal(q.waiting[DRIVE_PROMOTION], 3 * MIB);
+	assert_int_equal(q.waiting[DRIVE_DEMAND], 3 * PIECE_BYTES);
+	assert_int_equal(q.waiting[DRIVE_PROMOTION], 3 * PIECE_BYTES);
 	queue_reclass(&q, &mine); /* changes nothing */
 	for (unsigned i = 0; i < 3; i++)
 		expect_offset(&q, 200 + i);
@@ -199,10 +199,10 @@ static void test_raise(void **state)
 	/* The last of a list may go, and the list goes on. */
 	queue_init(&q);
 	mine.class = DRIVE_PREFETCH;
-	push(&q, a, 1, &mine, MIB, 1);
+	push(&q, a, 1, &mine, PIECE_BYTES, 1);
 	mine.class = DRIVE_DEMAND;
 	queue_reclass(&q, &mine);
-	push(&q, b, 1, &urgent[DRIVE_PREFETCH], MIB, 2);
+	push(&q, b, 1, &urgent[DRIVE_PREFETCH], PIECE_BYTES, 2);
 	expect_offset(&q, 1);
 	expect_offset(&q, 2);
 }
@@ -355,16 +355,16 @@ static void test_read(void **state)
 	static const struct {
 		uint64_t offset, length;
 	} range[] = { { 0, 4096 },
-		      { 4096, MIB },
-		      { 3 * 4096, MIB + 4096 },
-		      { MIB, 5 * MIB },
-		      { 0, 8 * MIB } };
-	char *buf = new_buffer(8 * MIB);
+		      { 4096, PIECE_BYTES },
+		      { 3 * 4096, PIECE_BYTES + 4096 },
+		      { PIECE_BYTES, 5 * PIECE_BYTES },
+		      { 0, 8 * PIECE_BYTES } };
+	char *buf = new_buffer(8 * PIECE_BYTES);
 	struct drive_stats s;
 	uint64_t bytes = 0;
 	struct drive *d;
 
-	make_file(8 * MIB);
+	make_file(8 * PIECE_BYTES);
 	d = open_drive(state);
 	for (unsigned i = 0; i < sizeof(range) / sizeof(range[0]); i++) {
 		assert_int_equal(read_once(d, range[i].offset, range[i].length, buf), 0);
@@ -380,7 +380,7 @@ static void test_read(void **state)
 	assert_string_equal(drive_path(d), path);
 	/* Nothing waits: a new read takes what its own bytes take. */
 	assert_in_range(drive_backlog(d, DRIVE_DEMAND, 0), 0, 0);
-	assert_true(drive_backlog(d, DRIVE_DEMAND, MIB) > 0);
+	assert_true(drive_backlog(d, DRIVE_DEMAND, PIECE_BYTES) > 0);
 	drive_close(d);
 	unlink(path);
 	free(buf);
@@ -521,7 +521,7 @@ static void test_vanish(void **state)
 	drive_stats(d, &s);
 	assert_true(s.failing);
 	/* What had not been started was not read. */
-	assert_in_range(s.errors, HEALTH_BAD_ROW, IN_FLIGHT_BYTES / MIB + 1);
+	assert_in_range(s.errors, HEALTH_BAD_ROW, IN_FLIGHT_BYTES / PIECE_BYTES + 1);
 	assert_true(drive_backlog(d, DRIVE_DEMAND, 0) == UINT64_MAX);
 	usleep(HEALTH_PAUSE_NS / 1000 * 3 / 2);
 	assert_true(drive_failing(d)); /* it was asked, and is still so */
