@@ -123,10 +123,12 @@ int forward_layer(struct forward *f, const struct layer_weights *l, int n, int p
 		  int m, struct index_sets *sets, char *why)
 {
 	size_t hidden = (size_t)f->config->hidden, rope = (size_t)f->config->rope;
+	/* Not in the MTP layer: most of its runs are of one row, behind a prompt as well. */
+	bool long_prompt = f->long_prompt && n < f->config->layers;
 
 	profile_enter(f->profile, PART_ATTENTION);
 	for (int i = 0, rows; i < m; i += rows) {
-		bool expanded = f->long_prompt && attention_expands(f->config, position + i);
+		bool expanded = long_prompt && attention_expands(f->config, position + i);
 		rows = attention_rows(f->config, position + i, m - i, expanded);
 		const struct attention_task task = { .layer = n,
 						     .position = position + i,

@@ -20,6 +20,7 @@
 #define F32     ((struct wfmt){ W_F32, 0 })
 #define Q4      ((struct wfmt){ W_Q4, 32 })
 #define GUESSES 3
+#define LONG    300 /* tokens of a prompt whose attention is expanded */
 
 static char why[1024];
 
@@ -43,9 +44,11 @@ static void drop(struct model *m)
 
 static struct engine *open_engine(const struct model *m, int chunk, enum kv_type kv, int draft)
 {
-	const struct engine_options o = {
-		.threads = 2, .ctx = TINY_CTX, .chunk = chunk, .kv = kv, .draft = draft
-	};
+	const struct engine_options o = { .threads = 2,
+					  .ctx = m->file->config.max_positions,
+					  .chunk = chunk,
+					  .kv = kv,
+					  .draft = draft };
 	struct engine *e;
 
 	if (engine_open(m->file, &o, &e, why))
@@ -155,7 +158,7 @@ static void guess(struct engine *e, int text, float out[GUESSES][TINY_VOCAB])
 
 static void at_once(struct engine *e, int text, int n)
 {
-	int32_t ids[TINY_CTX];
+	int32_t ids[LONG];
 
 	for (int i = 0; i < n; i++)
 		ids[i] = token(text, i);
@@ -202,6 +205,37 @@ static void guesses_depend_on_the_context_alone(void **state)
 	}
 	engine_close(plain);
 	assert_true(counts.whole > 0);
+	drop(&m);
+}
+
+/* Two ways to a context that the model computes alike, since its last rows choose their keys and so
+ * are absorbed in both; what was fed last is a long prompt, or a token. The guess comes from a row that
+ * sees all its keys: it could be expanded after the first. */
+static void guesses_do_not_know_a_long_prompt(void **state)
+{
+	static float want[GUESSES][TINY_VOCAB], got[GUESSES][TINY_VOCAB];
+	float logits[TINY_VOCAB];
+	struct model m;
+
+	(void)state;
+	make(&m, F32, 5, false);
+	int *topk = &m.file->config.index_topk;
+	m.file->config.max_positions = LONG + GUESSES;
+	*topk = LONG; /* room is made for so many, of one row */
+	struct engine *e = open_engine(&m, 1, KV_F32, 5);
+	*topk = LONG - 2;
+	at_once(e, 1, LONG);
+	assert_int_equal(engine_logits(e, logits, why), 0);
+	*topk = LONG;
+	guess(e, 1, want);
+	*topk = LONG - 2;
+	at_once(e, 1, LONG - 1);
+	feed(e, 1, LONG - 1, 1);
+	expect_logits(e, logits);
+	*topk = LONG;
+	guess(e, 1, got);
+	assert_memory_equal(want, got, sizeof(want));
+	engine_close(e);
 	drop(&m);
 }
 
@@ -290,6 +324,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(several_at_once_are_as_one_by_one),
 		cmocka_unit_test(guesses_depend_on_the_context_alone),
+		cmocka_unit_test(guesses_do_not_know_a_long_prompt),
 		cmocka_unit_test(an_embedding_and_a_head_of_its_own_are_preferred),
 		cmocka_unit_test(what_cannot_be_guessed_is_refused),
 		cmocka_unit_test(a_guess_without_numbers_is_left_out),
