@@ -196,8 +196,10 @@ broken_config 'index_topk_pattern="FXFF"'
 refused 'index_topk_pattern'
 broken_config 'mlp_layer_types=["dense"]'
 refused 'mlp_layer_types" is not a list of 4'
-broken_config 'quantization_config={"weight_block_size":[128,0]}'
-refused 'weight_block_size'
+for size in '[128,0]' '[128]' '[128,128,128]'; do
+	broken_config "quantization_config={\"weight_block_size\":$size}"
+	refused 'weight_block_size is not two numbers'
+done
 broken_config 'eos_token_id="no"'
 refused 'eos_token_id'
 cp -r f32 broken

@@ -49,12 +49,13 @@ static int read_blocks(const json_t *root, const char *path, struct pack_config 
 	const json_t *q = json_object_get(root, "quantization_config");
 	const json_t *size = json_object_get(q, "weight_block_size");
 	json_int_t v[2] = { 128, 128 };
+	bool given = size && !json_is_null(size);
 
-	if (size && !json_is_null(size))
-		for (size_t i = 0; i < 2; i++)
-			v[i] = json_integer_value(json_array_get(size, i));
+	for (size_t i = 0; given && i < 2; i++)
+		v[i] = json_integer_value(json_array_get(size, i));
 	/* Below 16 the scales would be no longer small beside the weights. */
-	if (v[0] < 16 || v[1] < 16 || v[0] > 65536 || v[1] > 65536)
+	if ((given && json_array_size(size) != 2) || v[0] < 16 || v[1] < 16 || v[0] > 65536 ||
+	    v[1] > 65536)
 		return fail(why, EINVAL,
 			    "%s: weight_block_size is not two numbers from 16 to 65536", path);
 	c->block_rows = (int)v[0];
