@@ -81,8 +81,8 @@ static void place_queries(const struct job *j, int i, const float *cs)
 	}
 }
 
-/* One row after its projections: its queries into place, its keys and values into the cache. */
-static void finish_row(void *arg, int i, int thread)
+/* The keys and values of one row into the cache. */
+static void keep_row(void *arg, int i, int thread)
 {
 	const struct job *j = arg;
 	const struct model_config *c = j->config;
@@ -92,12 +92,20 @@ static void finish_row(void *arg, int i, int thread)
 	float *key = j->work->kv + (size_t)i * (size_t)kv->width, *value = key + kv->width / 2;
 
 	(void)thread;
-	place_queries(j, i, cs);
 	finish(c, key, c->kv_heads, a->k_bias, a->k_norm);
 	finish(c, value, c->kv_heads, a->v_bias, NULL);
 	for (int n = 0; n < c->kv_heads; n++)
 		rope_turn(key + (size_t)n * (size_t)c->head_dim, cs, c->rope, c->rope_interleave);
 	kvcache_put(kv, j->task->layer, j->task->position + i, key);
+}
+
+/* One row after its projections: its queries into place too. */
+static void finish_row(void *arg, int i, int thread)
+{
+	const struct job *j = arg;
+
+	place_queries(j, i, j->task->angles + (size_t)i * (size_t)j->config->rope);
+	keep_row(arg, i, thread);
 }
 
 static void project(struct job *j, const float *norm, const float *h)
@@ -252,4 +260,22 @@ void attention_grouped(const struct compute *cp, const struct model_config *c,
 	add_bias(w->out, l->attention.out_bias, t->m, c->hidden);
 	for (size_t i = 0; i < (size_t)t->m * hidden; i++)
 		h[i] += w->out[i];
+}
+
+void attention_grouped_keys(const struct compute *cp, const struct model_config *c,
+			    const struct layer_weights *l, struct kvcache *kv,
+			    const struct attention_task *t, struct attention_work *w,
+			    const float *h)
+{
+	const struct attention_weights *a = &l->attention;
+	struct job job = {
+		.compute = cp, .config = c, .weights = a, .kv = kv, .task = t, .work = w
+	};
+	size_t width = (size_t)kv->width;
+	const struct matmul both[] = { { &a->k, w->kv, width },
+				       { &a->v, w->kv + width / 2, width } };
+
+	rms_norm_rows(w->x, h, l->attention_norm, t->m, c->hidden, c->norm_eps);
+	matmuls(cp, both, 2, w->x, (size_t)c->hidden, t->m);
+	compute_run(cp, 16.0 * t->m * kv->width, t->m, keep_row, &job);
 }

@@ -208,7 +208,7 @@ static int run_chunk(struct engine *e, const int32_t *ids, int position, int m,
 	if (r || !e->options.draft || position < e->position) /* a second time: followed before */
 		return r;
 	draft_cost_guess(&e->cost);
-	r = mtp_follow(&e->mtp, ids, position, m, why);
+	mtp_follow(&e->mtp, ids, position, m);
 	draft_cost_guessed(&e->cost);
 	return r;
 }
@@ -310,15 +310,12 @@ bool engine_may_draft(const struct engine *e)
 	return e->options.draft && e->last >= 0 && e->tied_from >= e->position;
 }
 
-int engine_prepare_drafts(struct engine *e, char *why)
+void engine_prepare_drafts(struct engine *e)
 {
-	int r = 0;
-
 	draft_cost_guess(&e->cost);
 	if (e->options.draft)
-		r = mtp_catch_up(&e->mtp, why);
+		mtp_catch_up(&e->mtp);
 	draft_cost_guessed(&e->cost);
-	return r;
 }
 
 int engine_draft(struct engine *e, int32_t token, float *logits, char *why)

@@ -52,7 +52,7 @@ struct engine_options {
 	int ctx;         /* tokens; 1 .. config.max_positions; 0 for engine_plan(): choose */
 	int chunk;       /* 0: ENGINE_CHUNK (for engine_plan(): choose); never more than ctx */
 	uint64_t memory; /* bytes that the program may take; 0: what the machine leaves */
-	bool session;    /* there is one (session.h): its memory counts, long prompts stay absorbed */
+	bool session; /* there is one (session.h): its memory counts, long prompts stay absorbed */
 	enum kv_type kv;
 	bool float_activations; /* compute.h */
 	int draft; /* most tokens to guess at once, up to ENGINE_DRAFT_MAX; 0: no MTP layer */
@@ -133,9 +133,9 @@ bool engine_can_draft(const struct modelfile *file);
 /* Whether guesses are of use now: there is an MTP layer and something to guess from, and
  * engine_feed_drafts() will take more than one token. */
 bool engine_may_draft(const struct engine *e);
-/* The MTP layer runs over what was fed since it last did: part of the next engine_draft(), or now,
+/* The MTP layer takes in what was fed since it last did: part of the next engine_draft(), or now,
  * if that is not to take long. */
-int engine_prepare_drafts(struct engine *e, char *why);
+void engine_prepare_drafts(struct engine *e);
 /* logits [vocab]. Positions behind the context's end cannot be guessed: -ERANGE. The context is not
  * changed. */
 int engine_draft(struct engine *e, int32_t token, float *logits, char *why);

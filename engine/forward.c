@@ -151,6 +151,26 @@ int forward_layer(struct forward *f, const struct layer_weights *l, int n, int p
 	return 0;
 }
 
+void forward_keys(struct forward *f, const struct layer_weights *l, int n, int position,
+		  const float *h, int m)
+{
+	size_t hidden = (size_t)f->config->hidden, rope = (size_t)f->config->rope;
+
+	profile_enter(f->profile, PART_ATTENTION);
+	for (int i = 0; i < m; i += ATTENTION_ROWS) {
+		const struct attention_task task = { .layer = n,
+						     .position = position + i,
+						     .m = min_int(m - i, ATTENTION_ROWS),
+						     .angles = f->angles + (size_t)i * rope };
+		if (f->config->attention == ATTENTION_GROUPED)
+			attention_grouped_keys(f->compute, f->config, l, &f->kv, &task,
+					       &f->attention, h + (size_t)i * hidden);
+		else
+			attention_keys(f->compute, f->config, l, &f->kv, &task, &f->attention,
+				       h + (size_t)i * hidden);
+	}
+}
+
 void forward_expect(struct forward *f, int position, int length)
 {
 	f->long_prompt = length - position >= ATTENTION_PROMPT && !f->absorbed;

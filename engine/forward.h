@@ -64,6 +64,11 @@ void forward_positions(struct forward *f, int position, int m);
 int forward_layer(struct forward *f, const struct layer_weights *l, int n, int position, float *h,
 		  int m, struct index_sets *sets, char *why);
 
+/* Of one layer what later rows see of these, and no more, after forward_positions(): for rows whose own
+ * result nobody wants. */
+void forward_keys(struct forward *f, const struct layer_weights *l, int n, int position,
+		  const float *h, int m);
+
 /* What the head gets of rows first .. first + n - 1 of the last forward_run(): x [n][hidden]. */
 void forward_normed(const struct forward *f, int first, int n, float *x);
 

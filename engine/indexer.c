@@ -10,9 +10,9 @@
 #include "engine/norm.h"
 #include "engine/rope.h"
 
-static void append_keys(const struct compute *cp, const struct model_config *c,
-			const struct attention_weights *w, struct kvcache *kv,
-			const struct index_task *t, struct index_work *work)
+void indexer_keys(const struct compute *cp, const struct model_config *c,
+		  const struct attention_weights *w, struct kvcache *kv, const struct index_task *t,
+		  struct index_work *work)
 {
 	matmul(cp, &w->index_k, t->x, (size_t)c->hidden, t->m, work->key, (size_t)c->index_dim);
 	for (int i = 0; i < t->m; i++) {
@@ -83,7 +83,7 @@ void indexer_run(const struct compute *cp, const struct model_config *c,
 		 const struct attention_weights *w, struct kvcache *kv, const struct index_task *t,
 		 struct index_work *work, struct index_sets *sets)
 {
-	append_keys(cp, c, w, kv, t, work);
+	indexer_keys(cp, c, w, kv, t, work);
 	if (t->position + t->m > c->index_topk)
 		make_queries(cp, c, w, t, work);
 	for (int i = 0; i < t->m; i++) {

@@ -57,6 +57,11 @@ struct index_task {
 	const float *x, *qr, *angles;
 };
 
+/* The keys of the task's rows into the cache, and no more: qr is not read. */
+void indexer_keys(const struct compute *cp, const struct model_config *c,
+		  const struct attention_weights *w, struct kvcache *kv,
+		  const struct index_task *task, struct index_work *work);
+
 void indexer_run(const struct compute *cp, const struct model_config *c,
 		 const struct attention_weights *w, struct kvcache *kv,
 		 const struct index_task *task, struct index_work *work, struct index_sets *sets);

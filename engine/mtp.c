@@ -75,8 +75,27 @@ static void join(struct mtp *m, const int32_t *next, float *hidden, int n)
 	matmul(f->compute, &w->join, m->joint, 2 * (size_t)size, n, hidden, (size_t)size);
 }
 
-/* n rows through the layer, in place; n <= chunk. */
-static int run(struct mtp *m, const int32_t *next, int position, float *hidden, int n, char *why)
+/* What n rows, n <= chunk, begin with, in place. */
+static void join_all(struct mtp *m, const int32_t *next, int position, float *hidden, int n)
+{
+	size_t size = (size_t)m->forward->config->hidden;
+
+	for (int i = 0; i < n; i += ATTENTION_ROWS)
+		join(m, next + i, hidden + (size_t)i * size, min_int(n - i, ATTENTION_ROWS));
+	forward_positions(m->forward, position, n);
+}
+
+/* Rows that are only looked back at: nobody guesses from them, so they need no experts. */
+static void keep(struct mtp *m, const int32_t *next, int position, float *hidden, int n)
+{
+	struct forward *f = m->forward;
+
+	join_all(m, next, position, hidden, n);
+	forward_keys(f, &f->weights->mtp.layer, f->config->layers, position, hidden, n);
+}
+
+/* The row that is guessed from, through the layer, in place. */
+static int run(struct mtp *m, const int32_t *next, int position, float *hidden, char *why)
 {
 	struct forward *f = m->forward;
 	/* The room of the model's sets, which it writes anew in each run. Ties go to the lower key:
@@ -84,12 +103,9 @@ static int run(struct mtp *m, const int32_t *next, int position, float *hidden, 
 	struct index_sets sets = f->sets;
 
 	sets.length = INT_MAX;
-	for (int i = 0; i < n; i += ATTENTION_ROWS)
-		join(m, next + i, hidden + (size_t)i * (size_t)f->config->hidden,
-		     min_int(n - i, ATTENTION_ROWS));
-	forward_positions(f, position, n);
+	join_all(m, next, position, hidden, 1);
 	f->moe.progress = NULL; /* the last pass's */
-	return forward_layer(f, &f->weights->mtp.layer, f->config->layers, position, hidden, n,
+	return forward_layer(f, &f->weights->mtp.layer, f->config->layers, position, hidden, 1,
 			     &sets, why);
 }
 
@@ -98,38 +114,32 @@ static float *row(const struct mtp *m, int i)
 	return m->hidden + (size_t)i * (size_t)m->forward->config->hidden;
 }
 
-int mtp_catch_up(struct mtp *m, char *why)
+void mtp_catch_up(struct mtp *m)
 {
 	int n = m->due - 1;
 
 	if (n < 1)
-		return 0;
-	m->due = 0; /* after an error they are given up */
-	int r = run(m, m->next, m->first, m->hidden, n, why);
-	if (r)
-		return r;
+		return;
+	keep(m, m->next, m->first, m->hidden, n);
 	memcpy(m->hidden, row(m, n), (size_t)m->forward->config->hidden * sizeof(float));
 	m->first += n;
 	m->due = 1;
-	return 0;
 }
 
-int mtp_follow(struct mtp *m, const int32_t *ids, int position, int n, char *why)
+void mtp_follow(struct mtp *m, const int32_t *ids, int position, int n)
 {
 	m->guessed = -1;
 	if (position != m->first + m->due)
 		m->due = 0;
 	if (m->due)
 		m->next[m->due - 1] = ids[0];
-	int r = m->due + n > m->room ? mtp_catch_up(m, why) : 0;
-	if (r)
-		return r;
+	if (m->due + n > m->room)
+		mtp_catch_up(m);
 	if (!m->due)
 		m->first = position;
 	forward_normed(m->forward, 0, n, row(m, m->due));
 	memcpy(m->next + m->due, ids + 1, (size_t)(n - 1) * sizeof(*ids));
 	m->due += n;
-	return 0;
 }
 
 void mtp_cut(struct mtp *m, int position)
@@ -139,21 +149,17 @@ void mtp_cut(struct mtp *m, int position)
 		m->due = position > m->first ? position - m->first : 0;
 }
 
-/* The last of the rows due becomes m->x, before its norm. */
+/* The last of the rows due goes through the layer and becomes m->x, before its norm. */
 static int begin(struct mtp *m, int32_t token, char *why)
 {
-	int r = m->due == m->room ? mtp_catch_up(m, why) : 0, n = m->due;
-
-	if (r)
-		return r;
-	m->next[n - 1] = token;
+	mtp_catch_up(m);
+	m->next[0] = token;
 	m->due = 0;
-	r = run(m, m->next, m->first, m->hidden, n, why);
+	memcpy(m->x, m->hidden, (size_t)m->forward->config->hidden * sizeof(float));
+	int r = run(m, m->next, m->first, m->x, why);
 	if (r)
 		return r;
-	memcpy(m->x, row(m, n - 1), (size_t)m->forward->config->hidden * sizeof(float));
-	m->first += n;
-	m->guessed = m->first;
+	m->guessed = ++m->first;
 	return 0;
 }
 
@@ -170,7 +176,7 @@ int mtp_guess(struct mtp *m, int32_t token, float *logits, char *why)
 	else if (m->guessed >= f->ctx)
 		return fail(why, ERANGE, "no token can be guessed behind the end of the context");
 	else
-		r = run(m, &token, m->guessed++, m->x, 1, why);
+		r = run(m, &token, m->guessed++, m->x, why);
 	if (r) {
 		m->guessed = -1;
 		return r;

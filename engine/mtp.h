@@ -14,8 +14,8 @@
  * guessed. When the model has computed the real g, the row is computed anew. The GLM models were
  * trained with one layer that serves all steps so (vLLM and SGLang run them the same way).
  *
- * Rows are computed when a guess is wanted, not before, and all that are due together: the layer
- * then opens each expert once for them. Rows that no text asked for cost nothing.
+ * Rows are computed when a guess is wanted, not before. Only the one that is guessed from goes through
+ * the whole layer: of those before it what it looks back at is enough, which opens no expert.
  */
 #ifndef ENGINE_MTP_H
 #define ENGINE_MTP_H
@@ -44,13 +44,12 @@ void mtp_free(struct mtp *m); /* a zeroed one is fine */
 
 /* The n tokens at position .. position + n - 1 went through the model in the last forward_run(),
  * n <= chunk. If they do not follow those before, the rows between stay as they are: guesses are
- * worse, no more. 0, or negative errno with the sentence if rows had to be computed for want of
- * room. */
-int mtp_follow(struct mtp *m, const int32_t *ids, int position, int n, char *why);
+ * worse, no more. */
+void mtp_follow(struct mtp *m, const int32_t *ids, int position, int n);
 /* The context is cut back to `position` tokens. */
 void mtp_cut(struct mtp *m, int position);
 /* Computes all rows due whose next token is known. */
-int mtp_catch_up(struct mtp *m, char *why);
+void mtp_catch_up(struct mtp *m);
 /* Logits [vocab] of what comes after `token`, which comes next in the context, or, if this was
  * called before since the last mtp_follow(), after the token that was guessed then. -EINVAL if there is
  * nothing to begin from, -ERANGE behind the end of the context. */

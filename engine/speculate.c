@@ -77,7 +77,7 @@ static int step(struct speculation *s, char *why)
 
 int speculate_next(struct speculation *s, int32_t id, int left, const float **logits, char *why)
 {
-	int r = 0, before = s->guesses;
+	int before = s->guesses;
 
 	if (s->at + 1 < s->rows && s->ids[s->at + 1] == id) {
 		s->accepted++;
@@ -90,9 +90,9 @@ int speculate_next(struct speculation *s, int32_t id, int left, const float **lo
 	s->guesses = choose(s, left);
 	/* What the layer has missed while nothing was guessed is no part of what a guess costs. */
 	if (s->guesses && !before)
-		r = engine_prepare_drafts(s->engine, why);
+		engine_prepare_drafts(s->engine);
 	double begin = clock_seconds();
-	r = r ? r : step(s, why);
+	int r = step(s, why);
 	s->seconds = clock_seconds() - begin;
 	*logits = s->row;
 	return r;

@@ -30,7 +30,7 @@ static int feed(struct engine *e, char **ids, int n, char *why)
 		int32_t id = atoi(ids[i]);
 		r = engine_feed(e, &id, 1, why);
 		if (!r && i % 3 == 1)
-			r = engine_prepare_drafts(e, why);
+			engine_prepare_drafts(e);
 	}
 	return r;
 }
