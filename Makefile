@@ -91,12 +91,15 @@ $(BUILD)/flags: force
 	@mkdir -p $(BUILD)
 	@echo '$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_CFLAGS) $(INT8_CFLAGS)' | cmp -s - $@ || echo '$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_CFLAGS) $(INT8_CFLAGS)' > $@
 
+# With sanitizers each of the fuzzers' kernels takes minutes to compile: they run the plain ones.
+UNWATCHED := $(if $(filter fuzzer,$(SANITIZE)),-fno-sanitize=all)
+
 # isa_rule NAME,SOURCE,ISAS,FLAGS: an object for each instruction set, NAME_avx2.o say; FLAGS is a variable's name.
 define isa_rule
 $(3:%=$(BUILD)/obj/engine/$(1)_%.o): $(BUILD)/obj/engine/$(1)_%.o: engine/$(2).c $(BUILD)/flags
 	$$(call say,CC)
 	@mkdir -p $$(@D)
-	$$(Q)$$(CC) $$(CPPFLAGS) -DKERNEL_ISA=$$* $$(ALL_CFLAGS) $$($(4)) $$(ISA_$$*) -c -o $$@ $$<
+	$$(Q)$$(CC) $$(CPPFLAGS) -DKERNEL_ISA=$$* $$(ALL_CFLAGS) $$($(4)) $$(ISA_$$*) $$(if $$(filter-out plain,$$*),$$(UNWATCHED)) -c -o $$@ $$<
 endef
 $(eval $(call isa_rule,kernel,kernel_isa,$(KERNEL_ISAS),KERNEL_CFLAGS))
 $(eval $(call isa_rule,int8,kernel_int8,$(KERNEL_ISAS),INT8_CFLAGS))
