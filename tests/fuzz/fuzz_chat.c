@@ -3,6 +3,7 @@
  * A request of messages, tools and options, as JSON, in the form of every family.
  */
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz_json.h"
 
 #include "engine/chat_request.h"
 #include "engine/fail.h"

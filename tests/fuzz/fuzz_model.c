@@ -3,6 +3,7 @@
  * model.json with the config.json in it: what the engine believes of a mount.
  */
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz_json.h"
 
 #include "engine/fail.h"
 #include "engine/modelfile.h"

@@ -3,6 +3,7 @@
  * tokenizer.json, and a text through whatever it makes.
  */
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz_json.h"
 
 #include "engine/fail.h"
 #include "engine/tokenizer.h"
