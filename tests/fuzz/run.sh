@@ -11,6 +11,7 @@ SECONDS_EACH=${FUZZ_SECONDS:-60}
 DATA=$ROOT/tests/data
 export PYTHONDONTWRITEBYTECODE=1 # beside the scripts, that is into the tree
 work=$(mktemp -d)
+export TMPDIR=$work COLI_ENGINE_KERNEL=plain # the kernels that the sanitizers watch
 trap 'rm -rf "$work"' EXIT
 
 # seeds NAME FOLDER
@@ -18,7 +19,7 @@ seeds()
 {
 	local checkpoint
 	case $1 in
-	model)
+	model | engine)
 		for checkpoint in "$DATA/glm-s" "$DATA"/families/*/; do
 			"$BUILD/coli-pack" "$checkpoint" "$work/store" >/dev/null 2>&1
 			mv "$work/store/model.json" "$2/$(basename "$checkpoint").json"
@@ -36,13 +37,13 @@ seeds()
 }
 
 failed=0
-[ $# -gt 0 ] || set -- gguf safetensors model tokenizer chat
+[ $# -gt 0 ] || set -- gguf safetensors checkpoint model engine tokenizer chat session shard trace
 for name in "$@"; do
 	mkdir -p "$BUILD/corpus/$name" "$BUILD/found/$name" "$work/$name"
 	seeds "$name" "$work/$name"
 	echo "== $name, $SECONDS_EACH s"
 	if "$BUILD/fuzz_$name" -max_total_time="$SECONDS_EACH" -max_len=200000 -timeout=120 -rss_limit_mb=2048 \
-		-print_final_stats=1 -artifact_prefix="$BUILD/found/$name/" -dict="$ROOT/tests/fuzz/$name.dict" \
+		-print_final_stats=1 -artifact_prefix="$BUILD/found/$name/" -dict="$ROOT/tests/fuzz/${name/#engine/model}.dict" \
 		"$BUILD/corpus/$name" "$work/$name" >"$work/log" 2>&1; then
 		grep -E 'number_of_executed_units|cov:' "$work/log" | tail -n 2
 	else

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small seeds for the fuzzers from tests/data.
 
-    seeds.py {gguf,safetensors,tokenizer,chat} DATA FOLDER
+    seeds.py {gguf,safetensors,checkpoint,tokenizer,chat,session,shard,trace} DATA FOLDER
 """
 
 import json
@@ -63,6 +63,77 @@ def safetensors(_):
             b'{"__metadata__":{"format":"pt"},"c":{"dtype":"I64","shape":[],"data_offsets":[0,8]},'
             b'"d":{"dtype":"F8_E4M3","shape":[8],"data_offsets":[8,16]}}  ']:
         yield struct.pack("<Q", len(header)) + header + bytes(16)
+
+
+def safetensors_header(path):
+    data = path.read_bytes()
+    size, = struct.unpack_from("<Q", data)
+    return json.loads(data[8:8 + size])
+
+
+def as_colibri(header):
+    """Its matrices as 8-bit integers, with a scale a row."""
+    tensors, at = {}, 0
+
+    def put(name, dtype, shape, size):
+        nonlocal at
+        tensors[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+
+    for name, t in header.items():
+        if name == "__metadata__":
+            continue
+        if len(t["shape"]) == 2 and "gate.weight" not in name:
+            rows, cols = t["shape"]
+            put(name, "U8", [rows * cols], rows * cols)
+            put(name + ".qs", "F32", [rows], 4 * rows)
+        else:
+            first, end = t["data_offsets"]
+            put(name, t["dtype"], t["shape"], end - first)
+    return {"__metadata__": {"colibri.fmt": "{}"}, **tensors}
+
+
+def checkpoint(data):
+    config = {"chat_template": "{{ messages }}", "bos_token": {"content": "<s>"}, "eos_token": "</s>"}
+    for folder in [data / "glm-s", *sorted((data / "families").iterdir())]:
+        if not (folder / "model.safetensors").exists():
+            continue
+        header = safetensors_header(folder / "model.safetensors")
+        for h in [header] if folder.name != "glm-s" else [header, as_colibri(header)]:
+            yield b"\0".join([(folder / "config.json").read_bytes(), json.dumps(h).encode(),
+                              json.dumps(config).encode()])
+
+
+def session(_):
+    """Of the tiny model in fuzz_session.c, which puts in what is 0 here: checksums and rows."""
+    prompt = [(i * 29 + i * i) % 67 for i in range(24)]
+    row = 4 * (4 * 24 + 2 * 16)
+    for blocks in [[], [(0, 8)], [(0, 24)], [(0, 10), (10, 10)], [(0, 20), (4, 6), (10, 3)], [(0, 1)] * 3]:
+        out = b"COLIKV1\n" + struct.pack("<4I5Q", 0, 8, 4, 0, row, 0, 0, 0, 0)
+        for first, count in blocks:
+            out += struct.pack("<Q4IQ", 0, first, count, 2**31 - 1, 0, count * (4 + row))
+            out += struct.pack(f"<{count}i", *prompt[first:first + count]) + bytes(count * row)
+        yield out
+
+
+def shard(_):
+    """Heads only, as fuzz_shard.c takes them. (layer, expert, part, parts, copy, generation, expert's
+    bytes, offset, bytes)"""
+    whole = [(1, e, 0, 1, 0, 0, 5000, 0, 5000) for e in range(3)]
+    striped = [(2, 0, i, 3, c, 0, 20000, 8192 * i, min(8192, 20000 - 8192 * i)) for c in range(2) for i in range(3)]
+    moved = [(3, 1, 0, 1, 0, g, 4096, 0, 4096) for g in range(3)]
+    other_cut = [(2, 0, 0, 3, 0, 0, 20000, 0, 4096), (2, 0, 1, 3, 0, 0, 20000, 4096, 12288)]
+    for records in [whole, striped, moved, whole + striped + moved, striped + other_cut, striped[:2]]:
+        out = struct.pack("<8s4I16sQ", b"", 1, 0, 4, 0, b"store", 0)
+        for r in records:
+            out += struct.pack("<8s6I4Q16sQ", b"", *r, 0, b"", 0)
+        yield out
+
+
+def trace(data):
+    for path in (data / "traces").iterdir():
+        if path.suffix in (".csv", ".jsonl", ".trace"):
+            yield path.read_bytes()[:4000].rpartition(b"\n")[0] + b"\n"
 
 
 def tokenizer(data):
