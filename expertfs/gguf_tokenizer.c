@@ -20,6 +20,10 @@
 #define TOKENS_MAX (1 << 22)
 #define PIECE_MAX  512
 
+/* Bytes of the text. Pieces that are made up can be cut in so many ways that some megabytes of them
+ * would become gigabytes of merges. A quarter of what the engine reads. */
+#define TEXT_MAX (64 << 20)
+
 enum token_type { NORMAL = 1, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE };
 
 struct writer {
@@ -49,6 +53,11 @@ static int put(const struct writer *w, struct gguf_tokenizer_text s, const char 
 
 	if (!v)
 		return refuse_text(w, what, number);
+	if (ftello(w->out) > TEXT_MAX) {
+		json_decref(v);
+		return fail(w->why, EINVAL, "tokenizer.json would be longer than %d MiB",
+			    TEXT_MAX >> 20);
+	}
 	int bad = json_dumpf(v, w->out, JSON_ENCODE_ANY);
 	json_decref(v);
 	return bad ? no_memory(w) : 0;

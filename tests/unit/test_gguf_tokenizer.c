@@ -316,12 +316,34 @@ static void lies(void **state)
 	REFUSED(s.token[4] = ((struct gguf_tokenizer_text)T("xb")), "a character that is no token");
 }
 
+/* A megabyte of such pieces would become hundreds of them, since each can be cut anywhere. */
+static void too_many_cuts(void **state)
+{
+	enum { LETTERS = 2, LONGEST = 512, TOKENS = LETTERS * LONGEST };
+	static char text[LETTERS][LONGEST + 1];
+	static struct gguf_tokenizer_text token[TOKENS];
+	static float score[TOKENS];
+	static int32_t type[TOKENS];
+	const struct gguf_tokenizer g = {
+		.model = "llama", .tokens = TOKENS, .token = token, .score = score, .type = type
+	};
+
+	(void)state;
+	for (size_t i = 0; i < TOKENS; i++) {
+		text[i / LONGEST][i % LONGEST] = (char)('a' + i / LONGEST);
+		token[i] = (struct gguf_tokenizer_text){ text[i / LONGEST], i % LONGEST + 1 };
+		type[i] = 1;
+	}
+	refused(&g, "longer than 64 MiB");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(same_ids_as_the_others),
 		cmocka_unit_test(scores_flags_and_types),
 		cmocka_unit_test(lies),
+		cmocka_unit_test(too_many_cuts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
