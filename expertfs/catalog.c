@@ -13,6 +13,9 @@
 #include "expertfs/catalog_sql.h"
 #include "expertfs/fail.h"
 
+/* Bytes of a value or a row: more than any of ours. */
+#define VALUE_MAX (16 << 20)
+
 static const char schema[] =
 	"CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;"
 	"CREATE TABLE drives(id INTEGER PRIMARY KEY, path TEXT NOT NULL, bytes INTEGER NOT NULL);"
@@ -42,6 +45,7 @@ static int sql_errno(int rc, const char *path)
 		return EBUSY;
 	case SQLITE_CORRUPT:
 	case SQLITE_NOTADB:
+	case SQLITE_TOOBIG:
 	case SQLITE_ERROR: /* a table or column is missing: not our schema */
 		return EBADMSG;
 	default:
@@ -53,6 +57,14 @@ int sql_fail(sqlite3 *db, int rc, const char *path, char *why)
 {
 	return fail(why, sql_errno(rc, path), "%s: %s", path,
 		    db ? sqlite3_errmsg(db) : sqlite3_errstr(rc));
+}
+
+void sql_distrust(sqlite3 *db)
+{
+	sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
+	sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
+	sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+	sqlite3_limit(db, SQLITE_LIMIT_LENGTH, VALUE_MAX);
 }
 
 int sql_run(struct catalog *c, const char *sql, char *why)

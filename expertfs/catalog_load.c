@@ -40,6 +40,7 @@ int catalog_open_reader(const char *path, sqlite3 **db, char *why)
 	rc = sqlite3_open_v2(uri, db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL);
 	if (rc != SQLITE_OK)
 		return sql_fail(*db, rc, path, why);
+	sql_distrust(*db);
 	sqlite3_busy_timeout(*db, CATALOG_WAIT_MS);
 	/* The file itself is opened with the first statement. */
 	rc = sqlite3_exec(*db, "PRAGMA schema_version", NULL, NULL, NULL);
@@ -105,7 +106,7 @@ static int load_meta(sqlite3 *db, struct store *s, const char *path, char *why)
 				 CATALOG_FORMAT);
 }
 
-/* Numbers may have gaps: drives that were removed. */
+/* Numbers ascend, and may have gaps: drives that were removed. */
 static int load_drive(sqlite3_stmt *st, struct store *s, const char *path, char *why)
 {
 	const char *file = (const char *)sqlite3_column_text(st, 1);
@@ -113,7 +114,7 @@ static int load_drive(sqlite3_stmt *st, struct store *s, const char *path, char 
 	char full[PATH_MAX];
 	int n;
 
-	if (id < 0 || id >= STORE_DRIVES_MAX || !file || !*file || bytes < 0)
+	if (id < s->drives || id >= STORE_DRIVES_MAX || !file || !*file || bytes < 0)
 		return fail(why, EBADMSG,
 			    "%s: drive %" PRId64 " is not numbered or named as it should be", path,
 			    id);

@@ -24,6 +24,11 @@ struct catalog {
 
 int sql_fail(sqlite3 *db, int rc, const char *path, char *why);
 
+/* For a new connection: what else than plain tables may be in a file that somebody else made is not
+ * carried out. A view in a table's place can have rows without end, a trigger can do anything, and
+ * a computed column make values of any length. */
+void sql_distrust(sqlite3 *db);
+
 /* Runs statements that give no rows. */
 int sql_run(struct catalog *c, const char *sql, char *why);
 int sql_prepare(struct catalog *c, const char *sql, sqlite3_stmt **st, char *why);

@@ -31,6 +31,7 @@ static int open_writer(struct catalog *c, char *why)
 
 	if (rc != SQLITE_OK)
 		return sql_fail(c->db, rc, c->path, why);
+	sql_distrust(c->db);
 	/* What cannot be written is opened for reading, without a word. */
 	if (sqlite3_db_readonly(c->db, "main") != 0)
 		return fail(why, EROFS, "%s cannot be written", c->path);

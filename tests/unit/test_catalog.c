@@ -110,6 +110,16 @@ static void round_trip(void **state)
 	store_close(s);
 }
 
+static void refused(const char *damage)
+{
+	make();
+	sql_change(path, damage);
+	memset(why, 0, sizeof(why));
+	if (load() != -EBADMSG)
+		fail_msg("%s: loaded, or: %s", damage, why);
+	assert_non_null(strstr(why, "catalog.db"));
+}
+
 static void damaged_rows_are_refused(void **state)
 {
 	static const char *const damage[] = {
@@ -145,14 +155,21 @@ static void damaged_rows_are_refused(void **state)
 	};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(damage) / sizeof(*damage); i++) {
-		make();
-		sql_change(path, damage[i]);
-		memset(why, 0, sizeof(why));
-		if (load() != -EBADMSG)
-			fail_msg("%s: loaded, or: %s", damage[i], why);
-		assert_non_null(strstr(why, "catalog.db"));
-	}
+	for (size_t i = 0; i < sizeof(damage) / sizeof(*damage); i++)
+		refused(damage[i]);
+}
+
+/* A drive twice; a view, which may be endless; a computed column, which may take any memory. */
+static void other_schemas_are_refused(void **state)
+{
+	(void)state;
+	refused("ALTER TABLE drives RENAME TO d; CREATE TABLE drives AS"
+		" SELECT * FROM d UNION ALL SELECT * FROM d");
+	refused("ALTER TABLE extents RENAME TO e; CREATE VIEW extents AS SELECT * FROM e");
+	refused("ALTER TABLE meta RENAME TO m; CREATE VIEW meta AS SELECT * FROM m");
+	refused("ALTER TABLE extents RENAME TO e; CREATE TABLE extents AS SELECT * FROM e;"
+		"ALTER TABLE extents RENAME COLUMN part TO p; ALTER TABLE extents ADD COLUMN"
+		" part AS (p + 0 * length(hex(zeroblob(50000000))))");
 }
 
 static void torn_files_are_refused(void **state)
@@ -467,6 +484,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(round_trip),
 		cmocka_unit_test(damaged_rows_are_refused),
+		cmocka_unit_test(other_schemas_are_refused),
 		cmocka_unit_test(torn_files_are_refused),
 		cmocka_unit_test(abandoned_leaves_no_rows),
 		cmocka_unit_test(experts_move),
