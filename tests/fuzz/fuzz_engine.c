@@ -105,7 +105,8 @@ static json_int_t lay_out(json_t *list)
 		struct wfmt f = { W_F32, (int)json_integer_value(json_object_get(t, "group")) };
 		if (!type || wtype_parse(type, &f.type) != 0 || rows < 1 || cols < 1 ||
 		    rows > 1 << 16 || cols > 1 << 16 || cols % wtype_block(f.type) ||
-		    ((f.type == W_Q8 || f.type == W_Q4) && f.group < 32))
+		    ((f.type == W_Q8 || f.type == W_Q4) && f.group != 32 && f.group != 64 &&
+		     f.group != 128))
 			continue;
 		json_int_t bytes = (json_int_t)wfmt_bytes(f, rows, (int)cols);
 		json_object_set_new(t, "offset", json_integer(at));
