@@ -6,13 +6,9 @@
 
 #include <string.h>
 
+#include "engine/min.h"
 #include "engine/norm.h"
 #include "engine/rope.h"
-
-static size_t min_size(size_t a, size_t b)
-{
-	return a < b ? a : b;
-}
 
 bool attention_expands(const struct model_config *c, int position)
 {
@@ -22,21 +18,20 @@ bool attention_expands(const struct model_config *c, int position)
 int attention_rows(const struct model_config *c, int position, int left, bool expanded)
 {
 	if (!expanded)
-		return (int)min_size((size_t)left, ATTENTION_ROWS);
-	if (left > c->index_topk - position)
-		left = c->index_topk - position;
-	return (int)min_size((size_t)left, EXPANDED_ROWS);
+		return min_int(left, ATTENTION_ROWS);
+	return min_int(min_int(left, c->index_topk - position), EXPANDED_ROWS);
 }
 
 void attention_lay_out(struct attention_work *w, const struct model_config *c, int ctx, int rows,
 		       int threads, struct arena *a)
 {
-	size_t n = min_size((size_t)rows, EXPANDED_ROWS), heads = (size_t)c->heads,
+	size_t n = (size_t)min_int(rows, EXPANDED_ROWS), heads = (size_t)c->heads,
 	       f = sizeof(float);
-	size_t absorbed = min_size((size_t)rows, ATTENTION_ROWS) * heads;
+	size_t absorbed = (size_t)min_int(rows, ATTENTION_ROWS) * heads;
+	int keys = min_int(ctx, c->index_topk);
 	size_t width = (size_t)c->kv_lora + (size_t)c->rope;
 
-	w->keys = min_size((size_t)ctx, (size_t)c->index_topk);
+	w->keys = (size_t)keys;
 	w->x = arena_take(a, n * (size_t)c->hidden, f);
 	w->qr = arena_take(a, n * (size_t)c->q_lora, f);
 	w->q = arena_take(a, n * heads * ((size_t)c->nope + (size_t)c->rope), f);
@@ -54,7 +49,7 @@ void attention_lay_out(struct attention_work *w, const struct model_config *c, i
 	w->index.items =
 		arena_take(a, ctx < INDEX_REFERENCE_LENGTH ? (size_t)ctx : INDEX_REFERENCE_LENGTH,
 			   sizeof(struct topk_item));
-	expanded_lay_out(&w->expanded, c, w->keys, threads, a);
+	expanded_lay_out(&w->expanded, c, keys, threads, a);
 }
 
 /* What the loops over heads, and over heads of queries, work on. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/attention.h"
+#include "engine/min.h"
 
 /* Of one query so far: the largest score, and the sum of the exponentials above it. */
 struct softmax_state {
@@ -15,19 +16,15 @@ struct softmax_state {
 	double sum;
 };
 
-static size_t tiles_of(size_t keys)
-{
-	return (keys + ACTS_ROWS - 1) / ACTS_ROWS;
-}
-
-void expanded_lay_out(struct expanded_work *w, const struct model_config *c, size_t keys,
-		      int threads, struct arena *a)
+void expanded_lay_out(struct expanded_work *w, const struct model_config *c, int keys, int threads,
+		      struct arena *a)
 {
 	size_t nope = (size_t)c->nope, n = (size_t)threads, block = n * EXPANDED_KEYS;
+	size_t tiles = (size_t)compute_tiles(keys);
 
 	w->acts_bytes = acts_bytes(ACTS_ROWS, c->kv_lora);
-	w->acts = arena_take(a, tiles_of(keys), sizeof(*w->acts));
-	w->codes = arena_take(a, tiles_of(keys), w->acts_bytes);
+	w->acts = arena_take(a, tiles, sizeof(*w->acts));
+	w->codes = arena_take(a, tiles, w->acts_bytes);
 	w->both = arena_take(a, block * (nope + (size_t)c->v_dim), sizeof(float));
 	w->keys = arena_take(a, block * (nope + (size_t)c->rope), sizeof(float));
 	w->wide = arena_take(a, n * (size_t)c->kv_lora * nope, sizeof(float));
@@ -53,11 +50,6 @@ struct part {
 	float *both, *keys, *wide, *score;
 	struct softmax_state *state;
 };
-
-static int min_int(int a, int b)
-{
-	return a < b ? a : b;
-}
 
 /* Latent vectors m of them from position s on, each a row of the cache. */
 static const float *latents(const struct job *j, int s, int m, int thread)
@@ -228,15 +220,15 @@ void expanded_run(const struct compute *cp, const struct model_config *c,
 	struct job j = {
 		cp, c, weights, kv, t, w, weights->kv_b.rows ? &weights->kv_b : &weights->v_b, 0, 0
 	};
-	double keys = t->position + t->m, expanding = keys * c->kv_lora * (c->nope + c->v_dim);
+	int all = t->position + t->m;
+	double keys = all, expanding = keys * c->kv_lora * (c->nope + c->v_dim);
 
 	/* Heads are enough work, unless the threads are many: a part expands all keys again. */
 	j.parts = min_int((2 * cp->threads + c->heads - 1) / c->heads, t->m);
 	j.per_part = (t->m + j.parts - 1) / j.parts;
 	j.parts = (t->m + j.per_part - 1) / j.per_part;
 	if (compute_in_int8(cp, j.values))
-		compute_run(cp, keys * c->kv_lora * 16, (int)tiles_of((size_t)keys), quantise_item,
-			    &j);
+		compute_run(cp, keys * c->kv_lora * 16, compute_tiles(all), quantise_item, &j);
 	compute_run(cp, c->heads * (expanding + t->m * keys * (c->nope + c->rope + c->v_dim)),
 		    c->heads * j.parts, attend_part, &j);
 }

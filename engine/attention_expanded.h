@@ -42,8 +42,8 @@ struct expanded_work {
 };
 
 /* Takes the arrays for contexts of up to `keys` tokens. */
-void expanded_lay_out(struct expanded_work *w, const struct model_config *c, size_t keys,
-		      int threads, struct arena *a);
+void expanded_lay_out(struct expanded_work *w, const struct model_config *c, int keys, int threads,
+		      struct arena *a);
 
 struct attention_task;
 struct attention_weights;

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "engine/min.h"
 #include "engine/norm.h"
 #include "engine/rope.h"
 
@@ -156,11 +157,6 @@ static const float *rows_of(const struct job *j, const struct tile *t, int s, in
 	int dim = j->config->head_dim, from = (values ? j->kv->width / 2 : 0) + t->n * dim;
 
 	return kvcache_part(j->kv, j->task->layer, s, m, from, dim, buf, ld);
-}
-
-static int min_int(int a, int b)
-{
-	return a < b ? a : b;
 }
 
 /* All queries of the tile with all its keys: what a query does not see is computed in vain, which

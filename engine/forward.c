@@ -11,14 +11,10 @@
 
 #include "engine/attention_grouped.h"
 #include "engine/fail.h"
+#include "engine/min.h"
 #include "engine/ffn.h"
 #include "engine/norm.h"
 #include "engine/rope.h"
-
-static int min_int(int a, int b)
-{
-	return a < b ? a : b;
-}
 
 static void lay_out(struct forward *f, const struct model_config *c, int ctx, int chunk,
 		    int threads, struct arena *a)

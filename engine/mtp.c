@@ -10,12 +10,8 @@
 #include <string.h>
 
 #include "engine/fail.h"
+#include "engine/min.h"
 #include "engine/norm.h"
-
-static int min_int(int a, int b)
-{
-	return a < b ? a : b;
-}
 
 static void lay_out(struct mtp *m, const struct model_config *c, int chunk, struct arena *a)
 {
