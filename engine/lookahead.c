@@ -28,9 +28,9 @@
 
 /* A guess by one row of a prompt is right too seldom: with it, a cold prompt of 64 tokens (8 of 128
  * experts each) read 7 % more than it needed, without it 3 %. Of a longer one so many are named that
- * the drive does not come to the end of them before the next layer: there only the surest. What 24 of
- * its rows would name, going by those that were asked, none of 2,600 was named for nothing in a prompt
- * of 512; in one of 80 it needs six votes for that. */
+ * the drive does not come to the end of them before the next layer: there only the surest, those that
+ * 24 of all its rows would name, going by those that are asked. So of 2,600 that a prompt of 512 named
+ * none was for nothing; in one of 80 it takes six votes for as much. */
 #define PROMPT_VOTES 2
 #define LONG_VOTES   24
 #define MOST_VOTES   6
@@ -229,10 +229,9 @@ static int certainty(const struct choice *choice, int topk, int k, int best)
 /* Votes by which an expert is named for a prompt of m rows. */
 static int votes_needed(int m)
 {
-	int votes = (LONG_VOTES * ROWS + m - 1) / m;
-
 	if (m <= ROWS)
 		return PROMPT_VOTES;
+	int votes = (LONG_VOTES * ROWS + m - 1) / m;
 	return votes > MOST_VOTES ? MOST_VOTES : votes < LEAST_VOTES ? LEAST_VOTES : votes;
 }
 

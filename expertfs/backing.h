@@ -27,7 +27,7 @@ struct backing {
 
 /* Where backings come from. Made once at start. */
 struct backing_source;
-/* largest: bytes of the largest expert; small ones make huge pages pointless. files: how many may
+/* largest: bytes of the largest expert; a smaller one than a huge page lies in none. files: how many may
  * be open at the same time at most; the limit of descriptors is raised for them. */
 struct backing_source *backing_source_open(uint64_t largest, uint32_t files);
 void backing_source_close(struct backing_source *s);
