@@ -76,32 +76,21 @@ static void widen_queries(const struct job *j)
 	       (size_t)c->heads * ((size_t)c->nope + (size_t)c->rope));
 }
 
-/* The latent vector and key of one row into the cache. */
-static void keep_row(void *arg, int i, int thread)
-{
-	const struct job *j = arg;
-	const struct model_config *c = j->config;
-	size_t row = (size_t)i;
-	float *kv = j->work->kv + row * (size_t)j->kv->width;
-
-	(void)thread;
-	rms_norm(kv, kv, j->weights->kv_norm, c->kv_lora, c->lora_norm_eps);
-	rope_turn(kv + c->kv_lora, j->task->angles + row * (size_t)c->rope, c->rope,
-		  c->rope_interleave);
-	kvcache_put(j->kv, j->task->layer, j->task->position + i, kv);
-}
-
-/* One row after its projections: into the cache, its queries turned. */
+/* One row after its projections: latent vector and key into the cache, queries turned. */
 static void finish_row(void *arg, int i, int thread)
 {
 	const struct job *j = arg;
 	const struct model_config *c = j->config;
 	size_t q_dim = (size_t)c->nope + (size_t)c->rope, row = (size_t)i;
 	const float *cs = j->task->angles + row * (size_t)c->rope;
+	float *kv = j->work->kv + row * (size_t)j->kv->width;
 	float *q = j->work->q + row * (size_t)c->heads * q_dim;
 
-	keep_row(arg, i, thread);
-	for (int n = 0; n < c->heads; n++)
+	(void)thread;
+	rms_norm(kv, kv, j->weights->kv_norm, c->kv_lora, c->lora_norm_eps);
+	rope_turn(kv + c->kv_lora, cs, c->rope, c->rope_interleave);
+	kvcache_put(j->kv, j->task->layer, j->task->position + i, kv);
+	for (int n = 0; n < c->heads && !j->task->keys_only; n++)
 		rope_turn(q + (size_t)n * q_dim + c->nope, cs, c->rope, c->rope_interleave);
 }
 
@@ -112,18 +101,20 @@ static void project(struct job *j, const float *norm, const float *h)
 	struct attention_work *w = j->work;
 	size_t q_lora = (size_t)c->q_lora, width = (size_t)j->kv->width;
 	size_t q_width = (size_t)c->heads * ((size_t)c->nope + (size_t)c->rope);
-	const struct matmul both[] = { q_lora ? (struct matmul){ &a->q_a, w->qr, q_lora }
-					      : (struct matmul){ &a->q, w->q, q_width },
-				       { &a->kv_a, w->kv, width } };
+	const struct matmul both[] = { { &a->kv_a, w->kv, width },
+				       q_lora ? (struct matmul){ &a->q_a, w->qr, q_lora }
+					      : (struct matmul){ &a->q, w->q, q_width } };
+	bool queries = !j->task->keys_only;
 	int m = j->task->m;
 
 	rms_norm_rows(w->x, h, norm, m, c->hidden, c->norm_eps);
-	matmuls(j->compute, both, 2, w->x, (size_t)c->hidden, m);
+	matmuls(j->compute, both, queries ? 2 : 1, w->x, (size_t)c->hidden, m);
 	add_bias(w->kv, a->kv_a_bias, m, j->kv->width);
-	if (q_lora)
+	if (queries && q_lora)
 		widen_queries(j);
 	/* A number is normed and turned in the time of some 16 multiply-adds. */
-	compute_run(j->compute, 16.0 * m * (c->heads * c->rope + j->kv->width), m, finish_row, j);
+	compute_run(j->compute, 16.0 * m * ((queries ? c->heads * c->rope : 0) + j->kv->width), m,
+		    finish_row, j);
 }
 
 /* Head n of all queries into the latent space: row r of Wk_n, times number r of the query. Where Wk_n
@@ -274,8 +265,13 @@ void attention(const struct compute *cp, const struct model_config *c,
 	if (c->full[t->layer]) {
 		const struct index_task task = { t->layer, t->position, t->first, t->m,
 						 w->x,     w->qr,       t->angles };
-		indexer_run(cp, c, &l->attention, kv, &task, &w->index, sets);
+		if (t->keys_only)
+			indexer_keys(cp, c, &l->attention, kv, &task, &w->index);
+		else
+			indexer_run(cp, c, &l->attention, kv, &task, &w->index, sets);
 	}
+	if (t->keys_only)
+		return;
 	if (t->expanded)
 		expanded_run(cp, c, &l->attention, kv, t, w);
 	else
@@ -285,27 +281,4 @@ void attention(const struct compute *cp, const struct model_config *c,
 	add_bias(w->out, l->attention.out_bias, t->m, c->hidden);
 	for (size_t i = 0; i < (size_t)t->m * (size_t)c->hidden; i++)
 		h[i] += w->out[i];
-}
-
-void attention_keys(const struct compute *cp, const struct model_config *c,
-		    const struct layer_weights *l, struct kvcache *kv,
-		    const struct attention_task *t, struct attention_work *w, const float *h)
-{
-	const struct attention_weights *a = &l->attention;
-	struct job job = { cp, c, a, kv, t, NULL, w };
-	size_t hidden = (size_t)c->hidden;
-
-	rms_norm_rows(w->x, h, l->attention_norm, t->m, c->hidden, c->norm_eps);
-	matmul(cp, &a->kv_a, w->x, hidden, t->m, w->kv, (size_t)kv->width);
-	add_bias(w->kv, a->kv_a_bias, t->m, kv->width);
-	compute_run(cp, 16.0 * t->m * kv->width, t->m, keep_row, &job);
-	if (c->full[t->layer]) {
-		const struct index_task task = { .layer = t->layer,
-						 .position = t->position,
-						 .first = t->first,
-						 .m = t->m,
-						 .x = w->x,
-						 .angles = t->angles };
-		indexer_keys(cp, c, a, kv, &task, &w->index);
-	}
 }

@@ -60,7 +60,8 @@ struct attention_work {
 struct attention_task {
 	int layer, position, m; /* attention_rows() queries at position, position + 1, ... */
 	bool expanded;          /* attention_expands(), in a long prompt */
-	int first;              /* row of the first one in the index sets */
+	bool keys_only; /* what later queries see of these rows, and no more: h is not changed */
+	int first;      /* row of the first one in the index sets */
 	const float *angles; /* [m][rope], rope_angles() of each position: the same in all layers */
 };
 
@@ -77,11 +78,5 @@ void attention_lay_out(struct attention_work *w, const struct model_config *c, i
 void attention(const struct compute *cp, const struct model_config *c,
 	       const struct layer_weights *l, struct kvcache *kv, const struct attention_task *task,
 	       struct index_sets *sets, struct attention_work *work, float *h);
-
-/* What later queries see of these rows, and no more: they are appended to the cache. h is not
- * changed. */
-void attention_keys(const struct compute *cp, const struct model_config *c,
-		    const struct layer_weights *l, struct kvcache *kv,
-		    const struct attention_task *task, struct attention_work *work, const float *h);
 
 #endif

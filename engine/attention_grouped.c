@@ -82,8 +82,8 @@ static void place_queries(const struct job *j, int i, const float *cs)
 	}
 }
 
-/* The keys and values of one row into the cache. */
-static void keep_row(void *arg, int i, int thread)
+/* One row after its projections: its queries into place, its keys and values into the cache. */
+static void finish_row(void *arg, int i, int thread)
 {
 	const struct job *j = arg;
 	const struct model_config *c = j->config;
@@ -93,20 +93,13 @@ static void keep_row(void *arg, int i, int thread)
 	float *key = j->work->kv + (size_t)i * (size_t)kv->width, *value = key + kv->width / 2;
 
 	(void)thread;
+	if (!j->task->keys_only)
+		place_queries(j, i, cs);
 	finish(c, key, c->kv_heads, a->k_bias, a->k_norm);
 	finish(c, value, c->kv_heads, a->v_bias, NULL);
 	for (int n = 0; n < c->kv_heads; n++)
 		rope_turn(key + (size_t)n * (size_t)c->head_dim, cs, c->rope, c->rope_interleave);
 	kvcache_put(kv, j->task->layer, j->task->position + i, key);
-}
-
-/* One row after its projections: its queries into place too. */
-static void finish_row(void *arg, int i, int thread)
-{
-	const struct job *j = arg;
-
-	place_queries(j, i, j->task->angles + (size_t)i * (size_t)j->config->rope);
-	keep_row(arg, i, thread);
 }
 
 static void project(struct job *j, const float *norm, const float *h)
@@ -116,15 +109,17 @@ static void project(struct job *j, const float *norm, const float *h)
 	const struct attention_weights *a = j->weights;
 	struct attention_work *w = j->work;
 	size_t hidden = (size_t)c->hidden, width = (size_t)j->kv->width;
-	const struct matmul all[] = { { &a->q, w->q, (size_t)c->heads * (size_t)c->head_dim },
+	const struct matmul all[] = { { &a->v, w->kv + width / 2, width },
 				      { &a->k, w->kv, width },
-				      { &a->v, w->kv + width / 2, width } };
+				      { &a->q, w->q, (size_t)c->heads * (size_t)c->head_dim } };
+	bool queries = !j->task->keys_only;
 	int m = j->task->m;
 
 	rms_norm_rows(w->x, h, norm, m, c->hidden, c->norm_eps);
-	matmuls(cp, all, 3, w->x, hidden, m);
+	matmuls(cp, all, queries ? 3 : 2, w->x, hidden, m);
 	/* A number is normed and turned in the time of some 16 multiply-adds. */
-	compute_run(cp, 16.0 * m * (c->heads * c->head_dim + j->kv->width), m, finish_row, j);
+	compute_run(cp, 16.0 * m * ((queries ? c->heads * c->head_dim : 0) + j->kv->width), m,
+		    finish_row, j);
 }
 
 /* The lowest key that a query at this position sees. */
@@ -248,6 +243,8 @@ void attention_grouped(const struct compute *cp, const struct model_config *c,
 	job.tile = share < 1 ? 1 : share < GROUPED_TILE ? share : GROUPED_TILE;
 	job.tiles = (all + job.tile - 1) / job.tile;
 	project(&job, l->attention_norm, h);
+	if (t->keys_only)
+		return;
 	compute_run(cp, 2.0 * t->m * c->heads * (t->position + t->m) * c->head_dim,
 		    c->kv_heads * job.tiles, attend_tile, &job);
 	gather_heads(&job);
@@ -256,22 +253,4 @@ void attention_grouped(const struct compute *cp, const struct model_config *c,
 	add_bias(w->out, l->attention.out_bias, t->m, c->hidden);
 	for (size_t i = 0; i < (size_t)t->m * hidden; i++)
 		h[i] += w->out[i];
-}
-
-void attention_grouped_keys(const struct compute *cp, const struct model_config *c,
-			    const struct layer_weights *l, struct kvcache *kv,
-			    const struct attention_task *t, struct attention_work *w,
-			    const float *h)
-{
-	const struct attention_weights *a = &l->attention;
-	struct job job = {
-		.compute = cp, .config = c, .weights = a, .kv = kv, .task = t, .work = w
-	};
-	size_t width = (size_t)kv->width;
-	const struct matmul both[] = { { &a->k, w->kv, width },
-				       { &a->v, w->kv + width / 2, width } };
-
-	rms_norm_rows(w->x, h, l->attention_norm, t->m, c->hidden, c->norm_eps);
-	matmuls(cp, both, 2, w->x, (size_t)c->hidden, t->m);
-	compute_run(cp, 16.0 * t->m * kv->width, t->m, keep_row, &job);
 }

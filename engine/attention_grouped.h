@@ -31,10 +31,4 @@ void attention_grouped(const struct compute *cp, const struct model_config *c,
 		       const struct layer_weights *l, struct kvcache *kv,
 		       const struct attention_task *task, struct attention_work *work, float *h);
 
-/* As attention_keys(). */
-void attention_grouped_keys(const struct compute *cp, const struct model_config *c,
-			    const struct layer_weights *l, struct kvcache *kv,
-			    const struct attention_task *task, struct attention_work *work,
-			    const float *h);
-
 #endif

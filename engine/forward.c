@@ -115,30 +115,38 @@ void forward_positions(struct forward *f, int position, int m)
 	compute_run(f->compute, 100.0 * m * f->config->rope, m, angles_of_row, &p);
 }
 
-int forward_layer(struct forward *f, const struct layer_weights *l, int n, int position, float *h,
-		  int m, struct index_sets *sets, char *why)
+/* keys_only: of the task. */
+static void attend(struct forward *f, const struct layer_weights *l, int n, int position, float *h,
+		   int m, struct index_sets *sets, bool keys_only)
 {
-	size_t hidden = (size_t)f->config->hidden, rope = (size_t)f->config->rope;
-	/* Not in the MTP layer: most of its runs are of one row, behind a prompt as well. */
-	bool long_prompt = f->long_prompt && n < f->config->layers;
+	const struct model_config *c = f->config;
 
 	profile_enter(f->profile, PART_ATTENTION);
 	for (int i = 0, rows; i < m; i += rows) {
-		bool expanded = long_prompt && attention_expands(f->config, position + i);
-		rows = attention_rows(f->config, position + i, m - i, expanded);
+		bool expanded = sets->long_prompt && attention_expands(c, position + i);
+		rows = attention_rows(c, position + i, m - i, expanded);
 		const struct attention_task task = { .layer = n,
 						     .position = position + i,
 						     .m = rows,
 						     .expanded = expanded,
+						     .keys_only = keys_only,
 						     .first = i,
-						     .angles = f->angles + (size_t)i * rope };
-		if (f->config->attention == ATTENTION_GROUPED)
-			attention_grouped(f->compute, f->config, l, &f->kv, &task, &f->attention,
-					  h + (size_t)i * hidden);
+						     .angles = f->angles +
+							       (size_t)i * (size_t)c->rope };
+		float *to = h + (size_t)i * (size_t)c->hidden;
+		if (c->attention == ATTENTION_GROUPED)
+			attention_grouped(f->compute, c, l, &f->kv, &task, &f->attention, to);
 		else
-			attention(f->compute, f->config, l, &f->kv, &task, sets, &f->attention,
-				  h + (size_t)i * hidden);
+			attention(f->compute, c, l, &f->kv, &task, sets, &f->attention, to);
 	}
+}
+
+int forward_layer(struct forward *f, const struct layer_weights *l, int n, int position, float *h,
+		  int m, struct index_sets *sets, char *why)
+{
+	size_t hidden = (size_t)f->config->hidden;
+
+	attend(f, l, n, position, h, m, sets, false);
 	if (f->config->sparse[n])
 		return moe(f->compute, f->config, l, n, f->experts, &f->moe, h, m, why);
 	profile_enter(f->profile, PART_EXPERTS);
@@ -147,29 +155,15 @@ int forward_layer(struct forward *f, const struct layer_weights *l, int n, int p
 	return 0;
 }
 
-void forward_keys(struct forward *f, const struct layer_weights *l, int n, int position,
-		  const float *h, int m)
+void forward_keys(struct forward *f, const struct layer_weights *l, int n, int position, float *h,
+		  int m, struct index_sets *sets)
 {
-	size_t hidden = (size_t)f->config->hidden, rope = (size_t)f->config->rope;
-
-	profile_enter(f->profile, PART_ATTENTION);
-	for (int i = 0; i < m; i += ATTENTION_ROWS) {
-		const struct attention_task task = { .layer = n,
-						     .position = position + i,
-						     .m = min_int(m - i, ATTENTION_ROWS),
-						     .angles = f->angles + (size_t)i * rope };
-		if (f->config->attention == ATTENTION_GROUPED)
-			attention_grouped_keys(f->compute, f->config, l, &f->kv, &task,
-					       &f->attention, h + (size_t)i * hidden);
-		else
-			attention_keys(f->compute, f->config, l, &f->kv, &task, &f->attention,
-				       h + (size_t)i * hidden);
-	}
+	attend(f, l, n, position, h, m, sets, true);
 }
 
 void forward_expect(struct forward *f, int position, int length)
 {
-	f->long_prompt = length - position >= ATTENTION_PROMPT && !f->absorbed;
+	f->sets.long_prompt = length - position >= ATTENTION_PROMPT && !f->absorbed;
 	f->sets.length = length;
 	f->sets.tied_from = INT_MAX;
 }

@@ -28,9 +28,8 @@ struct forward {
 	struct ffn_work dense;
 	float *dense_out; /* [ATTENTION_ROWS][hidden] */
 	struct attention_work attention;
-	bool long_prompt; /* what is fed has ATTENTION_PROMPT tokens */
-	bool absorbed;    /* they are as others; set by the owner */
 	struct index_sets sets;
+	bool absorbed; /* long prompts are as others; set by the owner */
 	struct moe_work moe;
 	void *memory;
 };
@@ -64,10 +63,10 @@ void forward_positions(struct forward *f, int position, int m);
 int forward_layer(struct forward *f, const struct layer_weights *l, int n, int position, float *h,
 		  int m, struct index_sets *sets, char *why);
 
-/* Of one layer what later rows see of these, and no more, after forward_positions(): for rows whose own
- * result nobody wants. */
-void forward_keys(struct forward *f, const struct layer_weights *l, int n, int position,
-		  const float *h, int m);
+/* The same for rows whose own result nobody wants: what later ones see of them, and no more. h stays
+ * as it is. */
+void forward_keys(struct forward *f, const struct layer_weights *l, int n, int position, float *h,
+		  int m, struct index_sets *sets);
 
 /* What the head gets of rows first .. first + n - 1 of the last forward_run(): x [n][hidden]. */
 void forward_normed(const struct forward *f, int first, int n, float *x);

@@ -32,8 +32,11 @@ struct index_sets {
 	int topk;
 	int32_t *count; /* [rows]; 0: all that the query can see */
 	int32_t *item;  /* [rows][topk], ascending; NULL if the context never exceeds topk */
-	int length;     /* tokens that the whole sequence has when this feed is done */
-	int tied_from;  /* lowest position so far whose set follows the reference among equals */
+	/* Of the feed: tokens that the whole sequence has when it is done; whether it has
+	 * ATTENTION_PROMPT of them itself, which attention may take in another form. */
+	int length;
+	bool long_prompt;
+	int tied_from; /* lowest position so far whose set follows the reference among equals */
 };
 
 /* As the length: each query is the last one of its sequence, as if they came one by one. A query

@@ -81,28 +81,38 @@ static void join_all(struct mtp *m, const int32_t *next, int position, float *hi
 	forward_positions(m->forward, position, n);
 }
 
-/* Rows that are only looked back at: nobody guesses from them, so they need no experts. */
-static void keep(struct mtp *m, const int32_t *next, int position, float *hidden, int n)
+/* The room of the model's sets, which it writes anew in each run. Ties go to the lower key: nothing
+ * here is to be as in the reference. */
+static struct index_sets own_sets(const struct forward *f)
 {
-	struct forward *f = m->forward;
-
-	join_all(m, next, position, hidden, n);
-	forward_keys(f, &f->weights->mtp.layer, f->config->layers, position, hidden, n);
-}
-
-/* The row that is guessed from, through the layer, in place. */
-static int run(struct mtp *m, const int32_t *next, int position, float *hidden, char *why)
-{
-	struct forward *f = m->forward;
-	/* The room of the model's sets, which it writes anew in each run. Ties go to the lower key:
-	 * nothing here is to be as in the reference. */
 	struct index_sets sets = f->sets;
 
 	sets.length = INT_MAX;
-	join_all(m, next, position, hidden, 1);
+	sets.long_prompt = false;
+	return sets;
+}
+
+/* The n rows due, n <= chunk, as those that are only looked back at: nobody guesses from them, so they
+ * need no experts. */
+static void keep(struct mtp *m, int n)
+{
+	struct forward *f = m->forward;
+	struct index_sets sets = own_sets(f);
+
+	join_all(m, m->next, m->first, m->hidden, n);
+	forward_keys(f, &f->weights->mtp.layer, f->config->layers, m->first, m->hidden, n, &sets);
+}
+
+/* m->x, the row that is guessed from, through the layer. */
+static int run(struct mtp *m, int32_t next, int position, char *why)
+{
+	struct forward *f = m->forward;
+	struct index_sets sets = own_sets(f);
+
+	join_all(m, &next, position, m->x, 1);
 	f->moe.progress = NULL; /* the last pass's */
-	return forward_layer(f, &f->weights->mtp.layer, f->config->layers, position, hidden, 1,
-			     &sets, why);
+	return forward_layer(f, &f->weights->mtp.layer, f->config->layers, position, m->x, 1, &sets,
+			     why);
 }
 
 static float *row(const struct mtp *m, int i)
@@ -116,7 +126,7 @@ void mtp_catch_up(struct mtp *m)
 
 	if (n < 1)
 		return;
-	keep(m, m->next, m->first, m->hidden, n);
+	keep(m, n);
 	memcpy(m->hidden, row(m, n), (size_t)m->forward->config->hidden * sizeof(float));
 	m->first += n;
 	m->due = 1;
@@ -149,10 +159,9 @@ void mtp_cut(struct mtp *m, int position)
 static int begin(struct mtp *m, int32_t token, char *why)
 {
 	mtp_catch_up(m);
-	m->next[0] = token;
 	m->due = 0;
 	memcpy(m->x, m->hidden, (size_t)m->forward->config->hidden * sizeof(float));
-	int r = run(m, m->next, m->first, m->x, why);
+	int r = run(m, token, m->first, why);
 	if (r)
 		return r;
 	m->guessed = ++m->first;
@@ -172,7 +181,7 @@ int mtp_guess(struct mtp *m, int32_t token, float *logits, char *why)
 	else if (m->guessed >= f->ctx)
 		return fail(why, ERANGE, "no token can be guessed behind the end of the context");
 	else
-		r = run(m, &token, m->guessed++, m->x, why);
+		r = run(m, token, m->guessed++, why);
 	if (r) {
 		m->guessed = -1;
 		return r;

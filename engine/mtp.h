@@ -48,7 +48,7 @@ void mtp_free(struct mtp *m); /* a zeroed one is fine */
 void mtp_follow(struct mtp *m, const int32_t *ids, int position, int n);
 /* The context is cut back to `position` tokens. */
 void mtp_cut(struct mtp *m, int position);
-/* Computes all rows due whose next token is known. */
+/* Takes in all rows due whose next token is known. */
 void mtp_catch_up(struct mtp *m);
 /* Logits [vocab] of what comes after `token`, which comes next in the context, or, if this was
  * called before since the last mtp_follow(), after the token that was guessed then. -EINVAL if there is
