@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "engine/fail.h"
+#include "engine/min.h"
 
 /* Activation rows multiplied with the unpacked rows before the next ones: 32 rows of 6,144 floats
  * are 768 KiB, which stay in a core's second-level cache. */
@@ -127,33 +128,33 @@ static void row_range(const struct compute *c, int thread, const struct product 
 			  rows - r < COMPUTE_ROWS ? rows - r : COMPUTE_ROWS, y + r);
 }
 
-/* Rows first .. first + rows - 1 of one block, times a tile; y belongs to the first one. */
-static void part_of_block(const struct product *p, const struct acts *a, int first, int rows,
-			  float *y)
+/* Rows first .. first + rows - 1 of one block, times at most TILES tiles; y belongs to the first one. */
+static void part_of_block(const struct product *p, const struct acts *a, int tiles, int first,
+			  int rows, float *y)
 {
-	float all[ACTS_ROWS * WBLOCK];
+	float all[TILES * ACTS_ROWS * WBLOCK];
 
 	if (rows == WBLOCK) {
-		kernel()->multiply(p->w, first / WBLOCK, a, y, p->ldy);
+		kernel()->multiply(p->w, first / WBLOCK, a, tiles, y, p->ldy);
 		return;
 	}
-	kernel()->multiply(p->w, first / WBLOCK, a, all, WBLOCK);
-	for (int t = 0; t < a->rows; t++)
+	kernel()->multiply(p->w, first / WBLOCK, a, tiles, all, WBLOCK);
+	for (int t = 0; t < (tiles - 1) * ACTS_ROWS + a[tiles - 1].rows; t++)
 		memcpy(y + (size_t)t * p->ldy, all + t * WBLOCK + first % WBLOCK,
 		       (size_t)rows * sizeof(float));
 }
 
-/* TILES tiles times a block, whose weights stay in the nearest cache, then the next block, for which
- * the tiles are still in the second one; then the next tiles. */
-static void block_range(const struct product *p, int first, int end)
+/* Rows first .. end - 1, block after block; y belongs to the first one. TILES tiles, which stay in the
+ * second-level cache, times all of them, then the next tiles. */
+static void blocks(const struct product *p, int first, int end, float *y)
 {
-	for (int begin = 0, stop, tiles = compute_tiles(p->n); begin < tiles; begin = stop) {
-		stop = begin + TILES < tiles ? begin + TILES : tiles;
-		for (int r = first; r < end; r += WBLOCK)
-			for (int t = begin; t < stop; t++)
-				part_of_block(p, &p->acts[t], r,
-					      end - r < WBLOCK ? end - r : WBLOCK,
-					      p->y + (size_t)t * ACTS_ROWS * p->ldy + r);
+	for (int t = 0, n, tiles = compute_tiles(p->n); t < tiles; t += n) {
+		float *to = y + (size_t)(t * ACTS_ROWS) * p->ldy;
+		n = min_int(TILES, tiles - t);
+		for (int r = first, rows; r < end; r += rows, to += rows) {
+			rows = min_int(WBLOCK - r % WBLOCK, end - r);
+			part_of_block(p, &p->acts[t], n, r, rows, to);
+		}
 	}
 }
 
@@ -175,7 +176,7 @@ static void product_item(void *arg, int item, int thread)
 	if (end > p->w->rows)
 		end = p->w->rows;
 	if (compute_in_int8(l->compute, p->w))
-		block_range(p, first, end);
+		blocks(p, first, end, p->y + first);
 	else
 		row_range(l->compute, thread, p, first, end - first, p->y + first);
 }
@@ -281,39 +282,29 @@ void matmul(const struct compute *c, const struct wmat *w, const float *x, size_
 	matmuls(c, &m, 1, x, ldx, n);
 }
 
-/* Rows first .. first + rows - 1, times a tile; y belongs to the first one. */
-static void some_rows(const struct product *p, const struct acts *a, int first, int rows, float *y)
-{
-	for (int r = first, m; r < first + rows; r += m) {
-		m = WBLOCK - r % WBLOCK;
-		m = m < first + rows - r ? m : first + rows - r;
-		part_of_block(p, a, r, m, y + (r - first));
-	}
-}
-
 void compute_product_rows(const struct compute *c, int thread, const struct product *p, int first,
 			  int rows)
 {
 	if (!compute_in_int8(c, p->w))
 		row_range(c, thread, p, first, rows, p->y);
 	else
-		for (int t = 0; t < compute_tiles(p->n); t++)
-			some_rows(p, &p->acts[t], first, rows,
-				  p->y + (size_t)t * ACTS_ROWS * p->ldy);
+		blocks(p, first, first + rows, p->y);
 }
 
 void matmul_rows(const struct compute *c, int thread, const struct wmat *w, int first, int rows,
 		 const float *x, size_t ldx, int n, float *y, size_t ldy)
 {
-	const struct product p = { .w = w, .x = x, .ldx = ldx, .n = n, .y = y, .ldy = ldy };
+	struct product p = { .w = w, .x = x, .ldx = ldx, .n = n, .y = y, .ldy = ldy };
 	struct acts a;
 
 	if (!compute_in_int8(c, w)) {
 		row_range(c, thread, &p, first, rows, y);
 		return;
 	}
-	for (int t = 0; t < compute_tiles(n); t++) {
-		quantise(&p, t, thread_buffer(c, thread), &a);
-		some_rows(&p, &a, first, rows, y + (size_t)t * ACTS_ROWS * ldy);
+	p.acts = &a; /* a thread has room for one tile */
+	for (int t = 0; t < n; t += ACTS_ROWS, p.x += ACTS_ROWS * ldx, p.y += ACTS_ROWS * ldy) {
+		p.n = min_int(ACTS_ROWS, n - t);
+		quantise(&p, 0, thread_buffer(c, thread), &a);
+		blocks(&p, first, first + rows, p.y);
 	}
 }

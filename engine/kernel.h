@@ -44,8 +44,8 @@ size_t acts_bytes(int rows, int max_cols);
 void acts_place(struct acts *a, int rows, int cols, int group, void *buf);
 
 /* See struct kernel_table. */
-typedef void kernel_multiply(const struct wmat *m, int block, const struct acts *a, float *y,
-			     size_t ldy);
+typedef void kernel_multiply(const struct wmat *m, int block, const struct acts *a, int tiles,
+			     float *y, size_t ldy);
 
 struct kernel_table {
 	const char *isa;
@@ -79,7 +79,8 @@ struct kernel_table {
 	void (*quantise)(const float *x, size_t ldx, struct acts *a);
 	/* y[t * ldy + r] = row r of a block (rows WBLOCK * block + r of m, of a format that
 	 * wfmt_acts_group() has a group for) times row t of a, for all WBLOCK rows,
-	 * those that only fill up the block too. m->cols and the group are a's. */
+	 * those that only fill up the block too. m->cols and the group are a's. a: so many tiles,
+	 * at least 1, all but the last of ACTS_ROWS rows, for which a block is unpacked once. */
 	kernel_multiply *multiply;
 	/* out[t * ldo + c] = sum of q[t * ldq + r] * w[first + r][c], r < rows, for t < n and all
 	 * m->cols columns of m, which is of q8 or q4; floats throughout. */

@@ -13,24 +13,27 @@
 /* Whether processor and system have it; asks the system for permission to use it, for the process. */
 bool kernel_amx_usable(void);
 
-void kernel_multiply_amx(const struct wmat *m, int block, const struct acts *a, float *y,
-			 size_t ldy);
+kernel_multiply kernel_multiply_amx;
 /* Activation rows below which VNNI is as fast. */
 #define KERNEL_AMX_FEW 9
 
 /* Of kernel_blocks.c: GGUF's formats, any number of rows. */
 kernel_multiply kernel_blocks_amx;
 
-/* Groups under way at once: each step of one takes long, and has none to wait for. Tiles 0 .. 3 are the
- * sums of these. Numbers of tiles must be literals. */
-#define KERNEL_AMX_SLOTS 4
-#define ACTS_A           4
-#define ACTS_B           5
-#define WEIGHTS_A        6
-#define WEIGHTS_B        7
+/* The eight tiles: two sums, a tile of activations as A and the last one, which may have fewer rows,
+ * as B; weights of either. Numbers of tiles must be literals. */
+#define SUMS_A0   0
+#define SUMS_A1   1
+#define SUMS_B0   2
+#define SUMS_B1   3
+#define ACTS_A    4
+#define ACTS_B    5
+#define WEIGHTS_0 6
+#define WEIGHTS_1 7
 
-/* Sums of 16 matrix rows by `rows` activation rows, of up to 64 columns at once. Until _tile_release(). */
-void kernel_amx_configure(int rows, int columns);
+/* Sums of 16 matrix rows by `rows` activation rows, and by `last`, of up to 64 columns at once. Until
+ * _tile_release(). */
+void kernel_amx_configure(int rows, int last, int columns);
 
 /* The compiler does not know what memory the tile instructions read and write. */
 static inline __attribute__((always_inline)) void kernel_amx_settle(void)
@@ -39,7 +42,6 @@ static inline __attribute__((always_inline)) void kernel_amx_settle(void)
 }
 
 /* Of kernel_int8.c, for few rows. */
-void kernel_multiply_vnni(const struct wmat *m, int block, const struct acts *a, float *y,
-			  size_t ldy);
+kernel_multiply kernel_multiply_vnni;
 
 #endif

@@ -62,10 +62,10 @@ INLINE void add_columns(struct shape s, const uint8_t *w, const int8_t *x, int t
 }
 
 /* The chunk's groups, the first of which is number `first` of the row, times rows row .. row + tile - 1
- * of a, added to y[row] and so on. */
+ * of a, added to rows of y, which is row 0's. */
 INLINE void add_tile(struct shape s, const struct unpacked *u, const struct begin *b,
-		     const struct acts *a, int first, int groups, int row, int tile,
-		     float (*y)[WBLOCK])
+		     const struct acts *a, int first, int groups, int row, int tile, float *y,
+		     size_t ldy)
 {
 	const size_t n = (size_t)a->rows, from = (size_t)first * n;
 	struct floats out[TILE];
@@ -73,7 +73,7 @@ INLINE void add_tile(struct shape s, const struct unpacked *u, const struct begi
 	size_t at = (size_t)row;
 
 	for (int t = 0; t < tile; t++)
-		out[t] = load_floats(y[row + t]);
+		out[t] = load_floats(y + (size_t)(row + t) * ldy);
 	for (int g = 0; g < groups; g++, at += n) {
 		const uint8_t *w = u->codes + g * GROUP * WBLOCK;
 		const int8_t *x = a->codes + (from + at) * GROUP;
@@ -93,15 +93,16 @@ INLINE void add_tile(struct shape s, const struct unpacked *u, const struct begi
 			out[t] = add_scaled(out[t], load_floats(u->min[g]), b->low[at + (size_t)t]);
 	}
 	for (int t = 0; t < tile; t++)
-		store_floats(y[row + t], out[t]);
+		store_floats(y + (size_t)(row + t) * ldy, out[t]);
 }
 
 #ifdef __AMX_INT8__
 #include "engine/kernel_tiles.h"
 #endif
 
+/* last: it is the last of the tiles. */
 INLINE void add_chunk(struct shape s, int offset, const struct unpacked *u, const struct acts *a,
-		      int first, int groups, float (*y)[WBLOCK])
+		      bool last, int first, int groups, float *y, size_t ldy)
 {
 	struct begin b;
 	int t = 0;
@@ -109,18 +110,19 @@ INLINE void add_chunk(struct shape s, int offset, const struct unpacked *u, cons
 	begin_chunk(s, offset, a, first, groups, &b);
 #ifdef __AMX_INT8__
 	if (a->rows >= KERNEL_AMX_FEW && !s.fine) {
-		add_tiles(s, u, &b, a, first, groups, y);
+		add_by_tiles(s, u, &b, a, last, first, groups, y, ldy);
 		return;
 	}
 #endif
+	(void)last;
 	for (; t + TILE <= a->rows; t += TILE)
-		add_tile(s, u, &b, a, first, groups, t, TILE, y);
+		add_tile(s, u, &b, a, first, groups, t, TILE, y, ldy);
 	for (; TILE > 4 && t + 4 <= a->rows; t += 4)
-		add_tile(s, u, &b, a, first, groups, t, TILE > 4 ? 4 : 1, y);
+		add_tile(s, u, &b, a, first, groups, t, TILE > 4 ? 4 : 1, y, ldy);
 	for (; TILE > 2 && t + 2 <= a->rows; t += 2)
-		add_tile(s, u, &b, a, first, groups, t, TILE > 2 ? 2 : 1, y);
+		add_tile(s, u, &b, a, first, groups, t, TILE > 2 ? 2 : 1, y, ldy);
 	for (; t < a->rows; t++)
-		add_tile(s, u, &b, a, first, groups, t, 1, y);
+		add_tile(s, u, &b, a, first, groups, t, 1, y, ldy);
 }
 
 /* A chunk times the only activation row. Codes do not wait in memory between the two halves of the work. */
@@ -153,8 +155,8 @@ INLINE void one_row(struct shape s, int offset, unpack_fn *unpack, const uint8_t
 }
 
 /* One function a shape, not one a format. */
-typedef void add_fn(int offset, const struct unpacked *u, const struct acts *a, int first,
-		    int groups, float (*y)[WBLOCK]);
+typedef void add_fn(int offset, const struct unpacked *u, const struct acts *a, bool last,
+		    int first, int groups, float *y, size_t ldy);
 
 #define PLAIN    ((struct shape){ .steps = 4 })
 #define WITH_MIN ((struct shape){ .steps = 4, .has_min = true })
@@ -162,11 +164,11 @@ typedef void add_fn(int offset, const struct unpacked *u, const struct acts *a, 
 #define SIGNED   ((struct shape){ .steps = 0 })
 
 #define SHAPE(shape)                                                                               \
-	static __attribute__((noinline)) void add_##shape(int offset, const struct unpacked *u,    \
-							  const struct acts *a, int first,         \
-							  int groups, float(*y)[WBLOCK])           \
+	static __attribute__((noinline)) void add_##shape(                                         \
+		int offset, const struct unpacked *u, const struct acts *a, bool last, int first,  \
+		int groups, float *y, size_t ldy)                                                  \
 	{                                                                                          \
-		add_chunk(shape, offset, u, a, first, groups, y);                                  \
+		add_chunk(shape, offset, u, a, last, first, groups, y, ldy);                       \
 	}
 
 /* 16 bits hold 4 * 2 * 31 * 127 and 2 * 2 * 63 * 127. */
@@ -192,9 +194,9 @@ static const uint8_t *fill_up(struct filled *f, const uint8_t *p, size_t ld, int
 }
 
 /* A format whose `elements` columns are a block of `size` bytes. */
-INLINE void multiply(const struct wmat *m, int block, const struct acts *a, int elements,
+INLINE void multiply(const struct wmat *m, int block, const struct acts *a, int tiles, int elements,
 		     size_t size, struct shape s, unpack_fn *unpack, add_fn *add, int offset,
-		     float (*y)[WBLOCK])
+		     float *y, size_t ldy)
 {
 	const size_t ld = wfmt_row_bytes(m->fmt, m->cols);
 	const uint8_t *p = (const uint8_t *)m->codes + (size_t)block * WBLOCK * ld;
@@ -204,10 +206,6 @@ INLINE void multiply(const struct wmat *m, int block, const struct acts *a, int 
 
 	if (rows < WBLOCK)
 		memset(&filled, 0, sizeof(filled));
-#ifdef __AMX_INT8__
-	if (a->rows >= KERNEL_AMX_FEW)
-		kernel_amx_configure(a->rows, GROUP);
-#endif
 	for (int g = 0; g < a->groups; g += GROUPS) {
 		int n = a->groups - g < GROUPS ? a->groups - g : GROUPS;
 		size_t bytes = (size_t)(n * GROUP / elements) * size;
@@ -219,30 +217,37 @@ INLINE void multiply(const struct wmat *m, int block, const struct acts *a, int 
 			step = MOST_BYTES;
 		}
 		u.ahead = p + WBLOCK * (ld + at);
-		if (a->rows == 1) {
-			one_row(s, offset, unpack, from, step, a, g, n, &u, y[0]);
-		} else {
-			unpack(s, from, step, n, &u);
-			add(offset, &u, a, g, n, y);
+		if (tiles == 1 && a->rows == 1) {
+			one_row(s, offset, unpack, from, step, a, g, n, &u, y);
+			continue;
 		}
+		unpack(s, from, step, n, &u);
+		for (int t = 0; t < tiles; t++)
+			add(offset, &u, &a[t], t == tiles - 1, g, n,
+			    y + (size_t)(t * ACTS_ROWS) * ldy, ldy);
 	}
-#ifdef __AMX_INT8__
-	if (a->rows >= KERNEL_AMX_FEW)
-		_tile_release();
-#endif
 }
 
 kernel_multiply MULTIPLY;
 
-void MULTIPLY(const struct wmat *m, int block, const struct acts *a, float *y, size_t ldy)
+void MULTIPLY(const struct wmat *m, int block, const struct acts *a, int tiles, float *y,
+	      size_t ldy)
 {
-	_Alignas(64) float sums[ACTS_ROWS][WBLOCK] = { { 0 } };
+	const int rows = (tiles - 1) * ACTS_ROWS + a[tiles - 1].rows;
 
 #define FORMAT(type, elements, size, shape, unpack, offset)                                        \
 	case type:                                                                                 \
-		multiply(m, block, a, elements, size, shape, unpack, add_##shape, offset, sums);   \
+		multiply(m, block, a, tiles, elements, size, shape, unpack, add_##shape, offset,   \
+			 y, ldy);                                                                  \
 		break
 
+	for (int t = 0; t < rows; t++)
+		memset(y + (size_t)t * ldy, 0, WBLOCK * sizeof(float));
+#ifdef __AMX_INT8__
+	const bool configured = rows >= KERNEL_AMX_FEW;
+	if (configured)
+		kernel_amx_configure(a->rows, a[tiles - 1].rows, GROUP);
+#endif
 	switch (m->fmt.type) {
 		FORMAT(W_Q4_0, 32, 18, PLAIN, q4_0, 8);
 		FORMAT(W_Q4_1, 32, 20, WITH_MIN, q4_1, 0);
@@ -259,6 +264,8 @@ void MULTIPLY(const struct wmat *m, int block, const struct acts *a, float *y, s
 	default:
 		break; /* wfmt_acts_group() says that it does not come here */
 	}
-	for (int t = 0; t < a->rows; t++)
-		memcpy(y + (size_t)t * ldy, sums[t], sizeof(sums[t]));
+#ifdef __AMX_INT8__
+	if (configured)
+		_tile_release();
+#endif
 }

@@ -32,8 +32,7 @@
 #define BLOCKS PASTE(kernel_blocks_, KERNEL_ISA)
 
 void QUANTISE(const float *x, size_t ldx, struct acts *a);
-void MULTIPLY(const struct wmat *m, int block, const struct acts *a, float *y, size_t ldy);
-kernel_multiply BLOCKS; /* kernel_blocks.c */
+kernel_multiply MULTIPLY, BLOCKS; /* the latter: kernel_blocks.c */
 void ABSORB(const struct wmat *m, int first, int rows, const float *q, size_t ldq, int n,
 	    float *out, size_t ldo);
 
@@ -199,18 +198,20 @@ INLINE void multiply(enum wtype type, const uint8_t *w, const uint16_t *scales,
 	LEFT(1);
 }
 
-void MULTIPLY(const struct wmat *m, int block, const struct acts *a, float *y, size_t ldy)
+void MULTIPLY(const struct wmat *m, int block, const struct acts *a, int tiles, float *y,
+	      size_t ldy)
 {
 	if (!m->fmt.group) {
-		BLOCKS(m, block, a, y, ldy);
+		BLOCKS(m, block, a, tiles, y, ldy);
 		return;
 	}
 	size_t row_bytes = wfmt_row_bytes(m->fmt, m->cols);
 	const uint8_t *w = (const uint8_t *)m->codes + (size_t)block * WBLOCK * row_bytes;
 	const uint16_t *scales = m->scales + (size_t)block * WBLOCK * (size_t)a->groups;
 
-	if (m->fmt.type == W_Q4)
-		multiply(W_Q4, w, scales, a, y, ldy);
-	else
-		multiply(W_Q8, w, scales, a, y, ldy);
+	for (int t = 0; t < tiles; t++, y += ACTS_ROWS * ldy)
+		if (m->fmt.type == W_Q4)
+			multiply(W_Q4, w, scales, &a[t], y, ldy);
+		else
+			multiply(W_Q8, w, scales, &a[t], y, ldy);
 }

@@ -290,8 +290,7 @@ static void dequant(const struct wmat *m, int row, int rows, float *dst, size_t 
 #include "engine/kernel_exp.h"
 
 void PASTE(kernel_quantise_, KERNEL_ISA)(const float *x, size_t ldx, struct acts *a);
-void PASTE(kernel_multiply_, KERNEL_ISA)(const struct wmat *m, int block, const struct acts *a,
-					 float *y, size_t ldy);
+kernel_multiply PASTE(kernel_multiply_, KERNEL_ISA);
 void PASTE(kernel_absorb_, KERNEL_ISA)(const struct wmat *m, int first, int rows, const float *q,
 				       size_t ldq, int n, float *out, size_t ldo);
 

@@ -10,10 +10,8 @@
 
 #include "engine/kernel_amx.h"
 
-#define SLOTS KERNEL_AMX_SLOTS
-
 /* Numbers of tiles must be literals, hence no function. Signed codes, or not. */
-#define GROUP_SUM(slot, acts, weights, is_signed, w, x)                                            \
+#define GROUP_SUMS(slot, acts, weights, is_signed, w, x)                                           \
 	do {                                                                                       \
 		_tile_zero(slot);                                                                  \
 		_tile_loadd(weights, w, 4 * WBLOCK);                                               \
@@ -24,27 +22,19 @@
 			_tile_dpbsud(slot, acts, weights);                                         \
 	} while (0)
 
-/* The sums of n groups from number g of the chunk on, n 1 or SLOTS; arguments are add_tile()'s. */
-INLINE void sum_groups(struct shape s, const struct unpacked *u, const struct acts *a, int first,
-		       int g, int n, int32_t (*sums)[ACTS_ROWS * WBLOCK])
-{
-	const size_t w_step = GROUP * WBLOCK, x_step = (size_t)a->rows * GROUP;
-	const uint8_t *w = u->codes + (size_t)g * w_step;
-	const int8_t *x = a->codes + (size_t)(first + g) * x_step;
-
-	GROUP_SUM(0, ACTS_A, WEIGHTS_A, !s.steps, w, x);
-	if (n == SLOTS) {
-		GROUP_SUM(1, ACTS_B, WEIGHTS_B, !s.steps, w + w_step, x + x_step);
-		GROUP_SUM(2, ACTS_A, WEIGHTS_A, !s.steps, w + 2 * w_step, x + 2 * x_step);
-		GROUP_SUM(3, ACTS_B, WEIGHTS_B, !s.steps, w + 3 * w_step, x + 3 * x_step);
+/* Those of a chunk's groups. Two are under way at once, as each step of one takes long. */
+#define ALL_SUMS(slot0, slot1, acts, is_signed, w, x, step, groups, sums)                          \
+	for (int g_ = 0; g_ < (groups); g_ += 2) {                                                 \
+		const int8_t *x_ = (x) + (size_t)g_ * (step);                                      \
+		const uint8_t *w_ = (w) + g_ * GROUP * WBLOCK;                                     \
+		GROUP_SUMS(slot0, acts, WEIGHTS_0, is_signed, w_, x_);                             \
+		if (g_ + 1 < (groups))                                                             \
+			GROUP_SUMS(slot1, acts, WEIGHTS_1, is_signed, w_ + GROUP * WBLOCK,         \
+				   x_ + (step));                                                   \
+		_tile_stored(slot0, (sums)[g_], 4 * WBLOCK);                                       \
+		if (g_ + 1 < (groups))                                                             \
+			_tile_stored(slot1, (sums)[g_ + 1], 4 * WBLOCK);                           \
 	}
-	_tile_stored(0, sums[g], 4 * WBLOCK);
-	if (n == SLOTS) {
-		_tile_stored(1, sums[g + 1], 4 * WBLOCK);
-		_tile_stored(2, sums[g + 2], 4 * WBLOCK);
-		_tile_stored(3, sums[g + 3], 4 * WBLOCK);
-	}
-}
 
 /* What the sums of all groups add to y, which is row t's. */
 INLINE void add_sums(struct shape s, const struct unpacked *u, const struct begin *b,
@@ -67,24 +57,27 @@ INLINE void add_sums(struct shape s, const struct unpacked *u, const struct begi
 	store_floats(y, out);
 }
 
-/* All tiles of a chunk first: there is always one under way, while others wait for their results. */
-INLINE void add_tiles(struct shape s, const struct unpacked *u, const struct begin *b,
-		      const struct acts *a, int first, int groups, float (*y)[WBLOCK])
+/* All groups' sums first: there are always some under way, while others wait for their results. last:
+ * see kernel_amx_configure(). */
+INLINE void add_by_tiles(struct shape s, const struct unpacked *u, const struct begin *b,
+			 const struct acts *a, bool last, int first, int groups, float *y,
+			 size_t ldy)
 {
+	const size_t step = (size_t)a->rows * GROUP;
+	const int8_t *x = a->codes + (size_t)first * step;
 	_Alignas(64) int32_t sums[GROUPS][ACTS_ROWS * WBLOCK];
-	int g = 0;
 
 	kernel_amx_settle();
-	for (; g + SLOTS <= groups; g += SLOTS)
-		sum_groups(s, u, a, first, g, SLOTS, sums);
-	for (; g < groups; g++)
-		sum_groups(s, u, a, first, g, 1, sums);
+	if (last)
+		ALL_SUMS(SUMS_B0, SUMS_B1, ACTS_B, !s.steps, u->codes, x, step, groups, sums)
+	else
+		ALL_SUMS(SUMS_A0, SUMS_A1, ACTS_A, !s.steps, u->codes, x, step, groups, sums)
 	kernel_amx_settle();
-	for (int t = 0; t < a->rows; t++)
+	for (int t = 0; t < a->rows; t++, y += ldy)
 		if (groups == GROUPS)
-			add_sums(s, u, b, a, first, GROUPS, t, sums, y[t]);
+			add_sums(s, u, b, a, first, GROUPS, t, sums, y);
 		else
-			add_sums(s, u, b, a, first, groups, t, sums, y[t]);
+			add_sums(s, u, b, a, first, groups, t, sums, y);
 }
 
 #endif

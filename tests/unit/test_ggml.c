@@ -200,33 +200,51 @@ static void products(void **state)
 	compute_free(&three);
 }
 
+#define TILES 3
+#define LEAST 4 /* rows of a last tile from which on it is worth AMX, and less */
+
+/* y[t][r] of a block and `rows` rows of x. */
+static void block_times(const struct kernel_table *k, const struct wmat *m, int block,
+			const float *x, int rows, float (*y)[WBLOCK])
+{
+	_Alignas(64) static char buf[TILES][1 << 16];
+	struct acts a[TILES];
+	int tiles = 0;
+
+	for (int first = 0; first < rows; first += ACTS_ROWS, tiles++) {
+		int n = rows - first < ACTS_ROWS ? rows - first : ACTS_ROWS;
+		acts_place(&a[tiles], n, m->cols, 32, buf[tiles]);
+		k->quantise(x + (size_t)first * COLS, COLS, &a[tiles]);
+	}
+	k->multiply(m, block, a, tiles, y[0], WBLOCK);
+}
+
 /* Every instruction set gives the bits of plain C. */
 static void same_products(void **state)
 {
-	static float x[ACTS * COLS], y[2][ACTS * WBLOCK];
-	_Alignas(64) static char buf[1 << 16];
-	struct acts a;
+	static const int rows[] = { 1, LEAST, ACTS, ACTS_ROWS + LEAST, 2 * ACTS_ROWS + ACTS };
+	static float x[TILES * ACTS_ROWS * COLS], y[2][TILES * ACTS_ROWS][WBLOCK];
 
 	(void)state;
-	for (int i = 0; i < ACTS * COLS; i++)
+	for (int i = 0; i < TILES * ACTS_ROWS * COLS; i++)
 		x[i] = (float)(i * 53 % 127 - 60) / 7;
 	for (size_t f = 0; f < FORMATS; f++) {
 		struct wmat m;
 		uint8_t *w;
 		random_blocks(&m, f, &w);
-		for (const struct kernel_table *const *k = kernel_tables();
-		     *k && wfmt_acts_group(m.fmt); k++)
+		for (size_t n = 0; n < sizeof(rows) / sizeof(*rows) && wfmt_acts_group(m.fmt); n++)
 			for (int block = 0; block * WBLOCK < ROWS; block++) {
-				float *to = y[k != kernel_tables()];
-				acts_place(&a, ACTS, m.cols, 32, buf);
-				(*k)->quantise(x, COLS, &a);
-				kernel_tables()[0]->multiply(&m, block, &a, y[0], WBLOCK);
-				(*k)->multiply(&m, block, &a, to, WBLOCK);
-				for (int t = 0; t < ACTS; t++)
-					for (int r = 0; r < WBLOCK && block * WBLOCK + r < ROWS;
-					     r++)
-						assert_memory_equal(&y[0][t * WBLOCK + r],
-								    &to[t * WBLOCK + r], 4);
+				size_t in_use = (size_t)(ROWS - block * WBLOCK < WBLOCK
+								 ? ROWS - block * WBLOCK
+								 : WBLOCK);
+				block_times(kernel_tables()[0], &m, block, x, rows[n], y[0]);
+				for (const struct kernel_table *const *k = kernel_tables(); *k;
+				     k++) {
+					block_times(*k, &m, block, x, rows[n], y[1]);
+					for (int t = 0; t < rows[n]; t++)
+						assert_memory_equal(y[0][t], y[1][t],
+								    in_use * sizeof(float));
+				}
 			}
 		free(w);
 	}

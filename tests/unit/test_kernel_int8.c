@@ -140,37 +140,56 @@ static void assert_same(float a, float b)
 		assert_memory_equal(&a, &b, sizeof(a));
 }
 
+#define TILES 3
+#define ACTS  (TILES * ACTS_ROWS)
+#define LDY   20
+
+/* As many tiles as count rows of x are. */
+static int quantise_tiles(const struct kernel_table *k, const struct wmat *m, const float *x,
+			  int count, struct acts *a)
+{
+	static _Alignas(64) char room[TILES][1 << 16];
+	int tiles = 0;
+
+	for (int first = 0; first < count; first += ACTS_ROWS, tiles++) {
+		int n = count - first < ACTS_ROWS ? count - first : ACTS_ROWS;
+		assert_true(acts_bytes(n, m->cols) < sizeof(room[0]));
+		memset(room[tiles], 0x55, sizeof(room[0]));
+		acts_place(&a[tiles], n, m->cols, m->fmt.group, room[tiles]);
+		k->quantise(x + (size_t)first * MOST, MOST, &a[tiles]);
+		assert_int_equal(room[tiles][acts_bytes(n, m->cols)],
+				 0x55); /* not a byte too far */
+	}
+	return tiles;
+}
+
 /* count rows of x times all blocks of m, against want[row of x][row of m]. */
 static void check(const struct kernel_table *k, const struct wmat *m, const float *x, int count,
 		  float (*want)[ROWS])
 {
-	static _Alignas(64) char room[1 << 16];
-	float y[ACTS_ROWS * 20 + 1];
-	struct acts a;
+	static float y[ACTS * LDY];
+	struct acts a[TILES];
+	int tiles = quantise_tiles(k, m, x, count, a);
 
-	assert_true(acts_bytes(count, m->cols) <= sizeof(room));
-	memset(room, 0x55, sizeof(room));
-	acts_place(&a, count, m->cols, m->fmt.group, room);
-	k->quantise(x, MOST, &a);
-	assert_int_equal(room[acts_bytes(count, m->cols)], 0x55); /* not a byte too far */
 	for (int block = 0; block * 16 < ROWS; block++) {
-		for (int i = 0; i <= ACTS_ROWS * 20; i++)
+		for (int i = 0; i < ACTS * LDY; i++)
 			y[i] = 42;
-		k->multiply(m, block, &a, y, 20);
-		for (int t = 0; t < ACTS_ROWS; t++)
-			for (int r = 0; r < 20; r++) {
+		k->multiply(m, block, a, tiles, y, LDY);
+		for (int t = 0; t < ACTS; t++)
+			for (int r = 0; r < LDY; r++) {
 				int row = block * 16 + r;
 				if (t >= count || r >= 16) /* not a float too far */
-					assert_true(y[t * 20 + r] == 42);
+					assert_true(y[t * LDY + r] == 42);
 				else if (row < ROWS)
-					assert_same(y[t * 20 + r], want[t][row]);
+					assert_same(y[t * LDY + r], want[t][row]);
 			}
 	}
 }
 
 static void every_kernel_gives_the_bits_of_the_definition(void **state)
 {
-	static float x[ACTS_ROWS * MOST], want[ACTS_ROWS][ROWS];
+	static const int several[] = { ACTS_ROWS + 1, 2 * ACTS_ROWS, 2 * ACTS_ROWS + 11, ACTS };
+	static float x[ACTS * MOST], want[ACTS][ROWS];
 
 	(void)state;
 	for (enum contents what = ORDINARY; what <= ODD; what++)
@@ -178,13 +197,18 @@ static void every_kernel_gives_the_bits_of_the_definition(void **state)
 			for (size_t w = 0; w < WIDTHS; w++) {
 				struct wmat m;
 				void *base = matrix(&m, formats[f], ROWS, widths[w], what);
-				fill(x, ACTS_ROWS * MOST, what);
-				for (int t = 0; t < ACTS_ROWS; t++)
+				fill(x, ACTS * MOST, what);
+				for (int t = 0; t < ACTS; t++)
 					for (int r = 0; r < ROWS; r++)
 						want[t][r] = product(&m, r, x + t * MOST);
-				for (const struct kernel_table *const *k = kernel_tables(); *k; k++)
+				for (const struct kernel_table *const *k = kernel_tables(); *k;
+				     k++) {
 					for (int count = 1; count <= ACTS_ROWS; count++)
 						check(*k, &m, x, count, want);
+					for (size_t i = 0; i < sizeof(several) / sizeof(*several);
+					     i++)
+						check(*k, &m, x, several[i], want);
+				}
 				free(base);
 			}
 }

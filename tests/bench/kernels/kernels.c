@@ -240,7 +240,7 @@ static void cached_item(void *arg, int item, int thread)
 
 	(void)item;
 	for (int i = 0; i < CACHE_LOOPS; i++)
-		kernel()->multiply(&c->m, 0, &c->a, y, WBLOCK);
+		kernel()->multiply(&c->m, 0, &c->a, 1, y, WBLOCK);
 	sums[thread % 1024] += y[0] > 0;
 }
 
