@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "expertfs/fail.h"
+#include "expertfs/xxh3.h"
 
 #define READ_STEP     ((size_t)64 << 10) /* at first; as much as there is, then */
 #define KEY_LEAST     13u                /* bytes of the smallest key: empty name, type, a byte */

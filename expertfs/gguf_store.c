@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "expertfs/catalog.h"
 #include "expertfs/disk.h"
@@ -20,6 +19,7 @@
 #include "expertfs/gguf_model.h"
 #include "expertfs/log.h"
 #include "expertfs/storelock.h"
+#include "expertfs/xxh3.h"
 
 /* -- the experts ----------------------------------------------------------------------------------
  */

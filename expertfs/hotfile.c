@@ -16,10 +16,10 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "expertfs/fail.h"
 #include "expertfs/size.h"
+#include "expertfs/xxh3.h"
 
 _Static_assert(sizeof(struct hot_head) == 48, "hot_head has no hidden padding");
 _Static_assert(sizeof(struct slot_head) == 56, "slot_head has no hidden padding");

@@ -7,10 +7,10 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "expertfs/fail.h"
 #include "expertfs/loader_copies.h"
+#include "expertfs/xxh3.h"
 
 static const struct urgency demand = { DRIVE_DEMAND };
 

@@ -8,10 +8,10 @@
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "expertfs/disk.h"
 #include "expertfs/shard.h"
+#include "expertfs/xxh3.h"
 
 int proof_open(const char *path)
 {

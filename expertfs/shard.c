@@ -3,10 +3,10 @@
  * Sealing and checking the blocks of a shard file. The layout is in shard.h.
  */
 #include "expertfs/shard.h"
+#include "expertfs/xxh3.h"
 
 #include <stddef.h>
 #include <string.h>
-#include <xxhash.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "stores are little-endian and read as they lie"

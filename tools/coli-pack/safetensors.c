@@ -13,9 +13,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "expertfs/fail.h"
+#include "expertfs/xxh3.h"
 #include "tools/coli-pack/textfile.h"
 
 /* Bits an element of the types that the format knows. */

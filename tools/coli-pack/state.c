@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "expertfs/fail.h"
+#include "expertfs/xxh3.h"
 #include "tools/coli-pack/textfile.h"
 
 #define STATE_MAX (64u << 20)

@@ -8,9 +8,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "expertfs/fail.h"
+#include "expertfs/xxh3.h"
 #include "tools/coli-pack/textfile.h"
 
 #define USAGE_MAX (256u << 20)
