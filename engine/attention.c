@@ -71,7 +71,7 @@ static void widen_queries(const struct job *j)
 	int m = j->task->m;
 
 	add_bias(w->qr, j->weights->q_a_bias, m, c->q_lora);
-	rms_norm_rows(w->qr, w->qr, j->weights->q_norm, m, c->q_lora, c->lora_norm_eps);
+	rms_norm_rows(j->compute, w->qr, w->qr, j->weights->q_norm, m, c->q_lora, c->lora_norm_eps);
 	matmul(j->compute, &j->weights->q_b, w->qr, (size_t)c->q_lora, m, w->q,
 	       (size_t)c->heads * ((size_t)c->nope + (size_t)c->rope));
 }
@@ -107,7 +107,7 @@ static void project(struct job *j, const float *norm, const float *h)
 	bool queries = !j->task->keys_only;
 	int m = j->task->m;
 
-	rms_norm_rows(w->x, h, norm, m, c->hidden, c->norm_eps);
+	rms_norm_rows(j->compute, w->x, h, norm, m, c->hidden, c->norm_eps);
 	matmuls(j->compute, both, queries ? 2 : 1, w->x, (size_t)c->hidden, m);
 	add_bias(w->kv, a->kv_a_bias, m, j->kv->width);
 	if (queries && q_lora)

@@ -59,8 +59,9 @@ static void finish(const struct model_config *c, float *x, int heads, const floa
 	add_bias(x, bias, 1, n);
 	if (norm && c->qk_norm == QK_NORM_WHOLE)
 		rms_norm(x, x, norm, n, c->norm_eps);
-	if (norm && c->qk_norm == QK_NORM_HEAD)
-		rms_norm_rows(x, x, norm, heads, c->head_dim, c->norm_eps);
+	for (float *head = x; norm && c->qk_norm == QK_NORM_HEAD && head < x + n;
+	     head += c->head_dim)
+		rms_norm(head, head, norm, c->head_dim, c->norm_eps);
 	if (c->clip_qkv != 0)
 		clip(x, n, c->clip_qkv);
 }
@@ -115,7 +116,7 @@ static void project(struct job *j, const float *norm, const float *h)
 	bool queries = !j->task->keys_only;
 	int m = j->task->m;
 
-	rms_norm_rows(w->x, h, norm, m, c->hidden, c->norm_eps);
+	rms_norm_rows(cp, w->x, h, norm, m, c->hidden, c->norm_eps);
 	matmuls(cp, all, queries ? 3 : 2, w->x, hidden, m);
 	/* A number is normed and turned in the time of some 16 multiply-adds. */
 	compute_run(cp, 16.0 * m * ((queries ? c->heads * c->head_dim : 0) + j->kv->width), m,

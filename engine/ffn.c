@@ -45,6 +45,12 @@ void ffn_lay_out(struct ffn_work *w, int rows, int tasks, int hidden, int width,
 	w->product = arena_take(a, 2 * (size_t)tasks, sizeof(*w->product));
 }
 
+void ffn_lay_out_rows(struct ffn_rows *r, int n, int hidden, struct arena *a)
+{
+	r->each = acts_bytes(1, hidden);
+	r->codes = arena_take(a, (size_t)n * r->each, 1);
+}
+
 static void cut_into_tiles(struct batch *b)
 {
 	for (int i = 0; i < b->count; i++)
@@ -65,28 +71,55 @@ static void quantise(const struct batch *b, int i, const struct wmat *m, const f
 	kernel()->quantise(x, ld, &w->acts[i]);
 }
 
-static void gather(const struct ffn_tile *t, size_t hidden, float *to)
+static const float *input_row(const struct ffn_task *t, int i, size_t hidden)
 {
-	const struct ffn_task *task = t->task;
+	return t->from ? t->from->x + (size_t)t->row[i] * hidden : t->x + (size_t)i * hidden;
+}
 
-	for (int r = 0; r < t->n; r++) {
-		size_t row = (size_t)(task->row ? task->row[t->first + r] : t->first + r);
-		memcpy(to + (size_t)r * hidden, task->x + row * hidden, hidden * sizeof(float));
-	}
+/* The only row of a tile of its own. */
+static struct acts coded_row(const struct ffn_rows *r, int i, const struct wmat *m)
+{
+	struct acts a;
+
+	acts_place(&a, 1, m->cols, wfmt_acts_group(m->fmt), r->codes + (size_t)i * r->each);
+	return a;
+}
+
+static void code_row(void *arg, int i, int thread)
+{
+	const struct batch *b = arg;
+	const struct ffn_rows *r = b->task->from;
+	struct acts a = coded_row(r, i, b->wanted);
+
+	(void)thread;
+	kernel()->quantise(r->x + (size_t)i * b->hidden, b->hidden, &a);
 }
 
 static void input_item(void *arg, int i, int thread)
 {
 	const struct batch *b = arg;
 	const struct ffn_tile *t = &b->work->tile[i];
-	float *rows = compute_rows(b->compute, thread);
+	const struct ffn_task *task = t->task;
+	float *floats = (float *)(void *)b->work->input + (size_t)t->at * b->hidden;
+	struct acts *a = &b->work->acts[i];
 
+	(void)thread;
 	if (!compute_in_int8(b->compute, b->wanted)) {
-		gather(t, b->hidden, (float *)(void *)b->work->input + (size_t)t->at * b->hidden);
+		for (int r = 0; r < t->n; r++)
+			memcpy(floats + (size_t)r * b->hidden,
+			       input_row(task, t->first + r, b->hidden), b->hidden * sizeof(float));
 		return;
 	}
-	gather(t, b->hidden, rows);
-	quantise(b, i, b->wanted, rows, b->hidden);
+	if (!task->from) {
+		quantise(b, i, b->wanted, input_row(task, t->first, b->hidden), b->hidden);
+		return;
+	}
+	acts_place(a, t->n, b->wanted->cols, wfmt_acts_group(b->wanted->fmt),
+		   b->work->input + (size_t)i * b->work->acts_bytes);
+	for (int r = 0; r < t->n; r++) {
+		struct acts one = coded_row(task->from, task->row[t->first + r], b->wanted);
+		acts_set_row(a, r, &one);
+	}
 }
 
 /* Products of one matrix of each task with the input, which is `from` or the tiles of codes; into to,
@@ -114,11 +147,17 @@ static void describe(const struct batch *b, enum ffn_matrix which, const float *
 
 static void make_inputs(struct batch *b, enum ffn_matrix which)
 {
-	double numbers = (double)b->rows * (double)b->hidden;
+	struct ffn_rows *from = b->task->from;
+	double hidden = (double)b->hidden;
 
 	b->wanted = b->task->matrix[which];
 	/* A number is quantised in the time of some 16 multiply-adds. */
-	compute_run(b->compute, numbers * 16, b->tiles, input_item, b);
+	if (from && compute_in_int8(b->compute, b->wanted) &&
+	    from->group != wfmt_acts_group(b->wanted->fmt)) {
+		from->group = wfmt_acts_group(b->wanted->fmt);
+		compute_run(b->compute, from->n * hidden * 16, from->n, code_row, b);
+	}
+	compute_run(b->compute, b->rows * hidden * (from ? 2 : 16), b->tiles, input_item, b);
 }
 
 static bool same_input(const struct compute *cp, const struct wmat *a, const struct wmat *b)

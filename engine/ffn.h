@@ -23,10 +23,21 @@ struct ffn_biases {
 	float limit;
 };
 
+/* Rows that several tasks take from, each quantised once for all of them. Whoever fills x anew sets n
+ * and makes group 0. */
+struct ffn_rows {
+	const float *x; /* [n][hidden] */
+	int n;
+	int group;   /* of columns, that codes are of; 0: of none yet */
+	char *codes; /* [n] */
+	size_t each; /* bytes of a row's */
+};
+
 struct ffn_task {
 	const struct wmat *matrix[3];
-	const float *x;     /* rows of hidden floats */
-	const int32_t *row; /* [n], the rows of x that are meant; NULL: the first n */
+	struct ffn_rows *from; /* the same of all tasks; NULL: x is what is multiplied */
+	const int32_t *row;    /* [n], the rows of from that are meant */
+	const float *x;        /* [n][hidden] */
 	int n;
 	float *y;                        /* [n][hidden] */
 	const struct ffn_biases *biases; /* NULL: none, and the plain activation */
@@ -44,6 +55,8 @@ struct ffn_work {
 	struct product *product;
 };
 
+/* Takes the array for up to n rows. */
+void ffn_lay_out_rows(struct ffn_rows *r, int n, int hidden, struct arena *a);
 /* Takes the arrays. width: that of the widest network. */
 void ffn_lay_out(struct ffn_work *w, int rows, int tasks, int hidden, int width, struct arena *a);
 

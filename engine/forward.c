@@ -85,7 +85,7 @@ static void dense_layer(struct forward *f, const struct layer_weights *l, float 
 				       .n = m,
 				       .y = f->dense_out };
 
-	rms_norm_rows(x, h, l->ffn_norm, m, c->hidden, c->norm_eps);
+	rms_norm_rows(f->compute, x, h, l->ffn_norm, m, c->hidden, c->norm_eps);
 	ffn_run(f->compute, &task, 1, &f->dense);
 	for (size_t i = 0; i < (size_t)m * hidden; i++)
 		h[i] += f->dense_out[i];
@@ -197,8 +197,8 @@ void forward_normed(const struct forward *f, int first, int n, float *x)
 {
 	const struct model_config *c = f->config;
 
-	rms_norm_rows(x, f->h + (size_t)first * (size_t)c->hidden, f->weights->norm, n, c->hidden,
-		      c->norm_eps);
+	rms_norm_rows(f->compute, x, f->h + (size_t)first * (size_t)c->hidden, f->weights->norm, n,
+		      c->hidden, c->norm_eps);
 }
 
 void forward_logits(struct forward *f, int first, int n, float *logits)

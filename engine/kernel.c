@@ -139,3 +139,16 @@ void acts_place(struct acts *a, int rows, int cols, int group, void *buf)
 	a->bias = (int32_t *)(void *)(p + each);
 	a->half = (int32_t *)(void *)(p + 2 * each);
 }
+
+void acts_set_row(struct acts *a, int row, const struct acts *one)
+{
+	const size_t g = (size_t)a->group;
+	size_t to = (size_t)row;
+
+	for (size_t i = 0; i < (size_t)a->groups; i++, to += (size_t)a->rows) {
+		memcpy(a->codes + to * g, one->codes + i * g, g);
+		a->scale[to] = one->scale[i];
+		a->bias[to] = one->bias[i];
+		a->half[to] = one->half[i];
+	}
+}

@@ -43,6 +43,9 @@ size_t acts_bytes(int rows, int max_cols);
 /* buf: acts_bytes(), 64-byte aligned. */
 void acts_place(struct acts *a, int rows, int cols, int group, void *buf);
 
+/* Row `row` of a becomes the only row of `one`, which is of the same columns and group. */
+void acts_set_row(struct acts *a, int row, const struct acts *one);
+
 /* See struct kernel_table. */
 typedef void kernel_multiply(const struct wmat *m, int block, const struct acts *a, int tiles,
 			     float *y, size_t ldy);

@@ -31,6 +31,7 @@ void moe_lay_out(struct moe_work *w, const struct model_config *c, int rows, str
 	/* Any one expert may be chosen by all rows; small ones are computed together. */
 	ffn_lay_out(&w->ffn, rows > EXPERTS_BATCH ? rows : EXPERTS_BATCH, EXPERTS_BATCH, c->hidden,
 		    c->expert_width > c->shared_width ? c->expert_width : c->shared_width, a);
+	ffn_lay_out_rows(&w->rows, rows, c->hidden, a);
 	w->out = arena_take(a, entries * hidden, sizeof(float));
 	w->shared = arena_take(a, n * hidden, sizeof(float));
 	w->gates = arena_take(a, c->shared_gate ? n : 0, sizeof(float));
@@ -144,7 +145,7 @@ static void run_batch(const struct compute *cp, const struct model_config *c,
 	for (int i = 0; i < n; i++) {
 		int first = w->start[e[i]->id];
 		task[i] = (struct ffn_task){ .matrix = { &e[i]->gate, &e[i]->up, &e[i]->down },
-					     .x = w->x,
+					     .from = &w->rows,
 					     .row = w->row + first,
 					     .n = rows_of(w, e[i]),
 					     .y = w->out + (size_t)first * (size_t)c->hidden };
@@ -217,8 +218,11 @@ int moe(const struct compute *cp, const struct model_config *c, const struct lay
 {
 	struct sum sum = { cp, c, w, l->ffn.width != 0, h };
 
+	w->rows.x = w->x;
+	w->rows.n = m;
+	w->rows.group = 0;
 	profile_enter(w->profile, PART_ROUTER);
-	rms_norm_rows(w->x, h, l->ffn_norm, m, c->hidden, c->norm_eps);
+	rms_norm_rows(cp, w->x, h, l->ffn_norm, m, c->hidden, c->norm_eps);
 	route(cp, c, l, w, m);
 	int chosen = group_by_expert(c, w, m);
 	experts_ask(experts, layer, w->ids, chosen);

@@ -35,15 +35,16 @@ struct moe_work {
 	float *logits, *score; /* [rows][experts] */
 	struct choice *choice; /* [rows][topk] */
 	/* Entries start[e] .. start[e + 1] are the rows that chose expert e. */
-	int32_t *start;      /* [experts + 1] */
-	int32_t *row;        /* [rows * topk], of each entry */
-	int32_t *entry;      /* [rows][topk], of each choice */
-	int32_t *ids;        /* [experts], those that anyone chose, ascending */
-	struct ffn_work ffn; /* of experts that are computed together, or of the shared one */
-	float *out;          /* [rows * topk][hidden], what the experts gave, an entry a row */
-	float *shared;       /* [rows][hidden] */
-	float *gates;        /* [rows], of the shared expert, where it has one */
-	float *biases;       /* those of EXPERTS_BATCH experts, where they have any */
+	int32_t *start;       /* [experts + 1] */
+	int32_t *row;         /* [rows * topk], of each entry */
+	int32_t *entry;       /* [rows][topk], of each choice */
+	int32_t *ids;         /* [experts], those that anyone chose, ascending */
+	struct ffn_rows rows; /* x, as experts want it */
+	struct ffn_work ffn;  /* of experts that are computed together, or of the shared one */
+	float *out;           /* [rows * topk][hidden], what the experts gave, an entry a row */
+	float *shared;        /* [rows][hidden] */
+	float *gates;         /* [rows], of the shared expert, where it has one */
+	float *biases;        /* those of EXPERTS_BATCH experts, where they have any */
 };
 
 /* Takes the arrays for chunks of up to `rows` rows. */

@@ -17,10 +17,29 @@ void rms_norm(float *y, const float *x, const float *w, int n, float eps)
 		y[i] = w[i] * (x[i] * scale);
 }
 
-void rms_norm_rows(float *y, const float *x, const float *w, int rows, int n, float eps)
+struct norm {
+	float *y;
+	const float *x, *w;
+	int n;
+	float eps;
+};
+
+static void norm_row(void *arg, int i, int thread)
 {
-	for (size_t at = 0; rows > 0; rows--, at += (size_t)n)
-		rms_norm(y + at, x + at, w, n, eps);
+	const struct norm *m = arg;
+	size_t at = (size_t)i * (size_t)m->n;
+
+	(void)thread;
+	rms_norm(m->y + at, m->x + at, m->w, m->n, m->eps);
+}
+
+void rms_norm_rows(const struct compute *cp, float *y, const float *x, const float *w, int rows,
+		   int n, float eps)
+{
+	struct norm m = { y, x, w, n, eps };
+
+	/* A number takes the time of some 4 multiply-adds. */
+	compute_run(cp, 4.0 * rows * n, rows, norm_row, &m);
 }
 
 void layer_norm(float *y, const float *x, const float *w, const float *b, int n, float eps)

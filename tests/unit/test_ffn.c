@@ -78,13 +78,11 @@ static void make(struct network *n, const struct wfmt *f)
 		n->bias[i] = random_float();
 }
 
-static struct ffn_task task_of(const struct network *n, const float *x, const int32_t *row,
-			       int rows, float *y)
+static struct ffn_task task_of(const struct network *n, const float *x, int rows, float *y)
 {
 	return (struct ffn_task){
 		.matrix = { &n->m[0], &n->m[1], &n->m[2] },
 		.x = x,
-		.row = row,
 		.n = rows,
 		.y = y,
 		.biases = n->biased ? &n->biases : NULL,
@@ -123,7 +121,7 @@ static void plain(const struct network *n, const float *x, double *y)
 static void alone(const struct network *n, const float *x, bool floats, float *y)
 {
 	struct arena a = { NULL, 0 };
-	struct ffn_task t = task_of(n, x, NULL, 1, y);
+	struct ffn_task t = task_of(n, x, 1, y);
 	struct ffn_work w;
 	struct compute c;
 
@@ -176,14 +174,20 @@ static void together_as_alone(void **state)
 			for (int floats = 0; floats < 2; floats++) {
 				struct arena a = { NULL, 0 };
 				struct ffn_task task[TASKS];
+				struct ffn_rows from = { .x = x, .n = X };
 				struct ffn_work w;
 				struct compute c;
-				for (int t = 0, at = 0; t < TASKS; at += rows_of[t++])
-					task[t] = task_of(&n[t], x, row + at, rows_of[t],
+				for (int t = 0, at = 0; t < TASKS; at += rows_of[t++]) {
+					task[t] = task_of(&n[t], NULL, rows_of[t],
 							  y + (size_t)at * HIDDEN);
+					task[t].from = &from;
+					task[t].row = row + at;
+				}
 				ffn_lay_out(&w, ROWS, TASKS, HIDDEN, WIDTH, &a);
+				ffn_lay_out_rows(&from, X, HIDDEN, &a);
 				a = (struct arena){ aligned_alloc(64, a.used), 0 };
 				ffn_lay_out(&w, ROWS, TASKS, HIDDEN, WIDTH, &a);
+				ffn_lay_out_rows(&from, X, HIDDEN, &a);
 				assert_int_equal(compute_init(&c, threads, HIDDEN, NULL), 0);
 				c.float_activations = floats;
 				memset(y, 0, sizeof(y));
