@@ -17,8 +17,9 @@
 #include "expertfs/pool.h"
 #include "expertfs/rates.h"
 
-/* Of the LOADERS, so many may load what nobody waits for. */
-#define BACKGROUND_LOADERS 4
+/* Of the LOADERS, so many may load what nobody waits for. What they have in flight is bounded by the
+ * drive's queue; with half as many it ran dry while they hashed, waiting for a processor. */
+#define BACKGROUND_LOADERS 8
 /* Loads ahead that may wait in a queue; a guess that comes later than that is stale anyway. */
 #define PREFETCH_QUEUE 128
 
