@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <mntent.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -44,17 +45,14 @@ static int request_threads(void)
 /* True if path is a mount point of ours right now. */
 static bool is_mounted(const char *path)
 {
-	char *line = NULL, dir[PATH_MAX];
-	size_t size = 0;
+	FILE *f = setmntent("/proc/self/mounts", "re");
+	const struct mntent *m;
 	bool found = false;
-	FILE *f = fopen("/proc/self/mountinfo", "re");
 
-	while (f && !found && getline(&line, &size, f) > 0)
-		found = sscanf(line, "%*s %*s %*s %*s %4095s", dir) == 1 &&
-			strcmp(dir, path) == 0 && strstr(line, " - fuse.expertfs ");
-	free(line);
+	while (f && !found && (m = getmntent(f)))
+		found = strcmp(m->mnt_dir, path) == 0 && strcmp(m->mnt_type, "fuse.expertfs") == 0;
 	if (f)
-		fclose(f);
+		endmntent(f);
 	return found;
 }
 

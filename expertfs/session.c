@@ -16,6 +16,8 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -35,6 +37,7 @@ struct session {
 	int ended;      /* eventfd: the kernel has ended the connection */
 	bool own_mount; /* mounted by us, not by fusermount3 */
 	bool mounted;
+	dev_t dev; /* of what was mounted: nobody else has it while the connection lasts */
 	_Atomic bool
 		gone; /* the kernel ended the connection: what is mounted there now is not ours */
 	bool initialised;
@@ -155,6 +158,17 @@ static int serve_one(struct session *s, struct fuse_buf *buf)
 	return 0;
 }
 
+/* The device of what lies at the path now; 0 if that cannot be known. Asks no daemon. */
+static dev_t device_at(const char *path)
+{
+	struct statx st;
+
+	if (statx(AT_FDCWD, path, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT | AT_SYMLINK_NOFOLLOW, 0,
+		  &st) != 0)
+		return 0;
+	return makedev(st.stx_dev_major, st.stx_dev_minor);
+}
+
 /* Request threads start only after INIT: its reply decides the mode. */
 static int serve_init(struct session *s, char *why)
 {
@@ -213,7 +227,10 @@ int session_mount(const struct session_options *o, const struct fuse_lowlevel_op
 		err = fail(why, ENOMEM, "cannot set up a FUSE session for %s", o->mountpoint);
 	else
 		err = root ? mount_ourselves(s, why) : mount_by_helper(s, why);
-	err = err ? err : serve_init(s, why);
+	if (!err) {
+		s->dev = device_at(s->mountpoint);
+		err = serve_init(s, why);
+	}
 	if (err) {
 		session_close(s);
 		*out = NULL;
@@ -296,9 +313,16 @@ static void unmount_by_helper(const char *mountpoint)
 			;
 }
 
+/* After a lazy unmount, or where another mount namespace has a copy, the connection goes on, and
+ * somebody else's mount may lie there. */
+static bool is_there(const struct session *s)
+{
+	return s->dev && device_at(s->mountpoint) == s->dev;
+}
+
 void session_unmount(struct session *s)
 {
-	if (!s->mounted || s->gone)
+	if (!s->mounted || s->gone || !is_there(s))
 		return;
 	s->mounted = false;
 	if (s->own_mount)
@@ -325,9 +349,9 @@ void session_close(struct session *s)
 	session_stop(s);
 	session_unmount(s);
 	if (s->fuse) {
-		if (!s->own_mount)
+		if (!s->own_mount && (s->gone || is_there(s)))
 			fuse_session_unmount(s->fuse); /* closes the device */
-		fuse_session_destroy(s->fuse);         /* closes it, too, if it was ours */
+		fuse_session_destroy(s->fuse);         /* closes it, too */
 	}
 	if (s->stop >= 0)
 		close(s->stop);

@@ -148,6 +148,24 @@ for _ in $(seq 60); do
 done
 [ ! -e "/proc/$pid" ] || die 'the daemon did not end'
 
+section "SIGTERM after a lazy unmount leaves alone who is mounted there since"
+mkdir -p "$WORK/a mount"
+mount_store "$WORK/s" "$WORK/a mount" --memory 64M
+pid=$(daemon_pid "$WORK/a mount")
+expect_fail 1 'a mount is mounted already: umount' expertfs "$WORK/s" "$WORK/a mount"
+exec 9<"$WORK/a mount/experts/001/001"
+umount -l "$WORK/a mount"
+mount_store "$WORK/r" "$WORK/a mount" --memory 64M
+kill -TERM "$pid"
+for _ in $(seq 100); do
+	[ -e "/proc/$pid" ] || break
+	sleep 0.1
+done
+[ ! -e "/proc/$pid" ] || die 'the daemon did not end'
+exec 9<&-
+diff -r "$WORK/a mount/experts" "$WORK/r.plain/experts"
+unmount "$WORK/a mount"
+
 section 'more memory than there is'
 expect_fail 1 'does not fit: .* is available, .* is missing' bash -c "
 	g=/sys/fs/cgroup/memory/expertfs-test-\$\$
