@@ -265,8 +265,12 @@ static int make_catalog(const struct store *s, char *why)
 	return err ? err : catalog_finish(c, why);
 }
 
-/* Usage of the file as it was says nothing about the file as it is. */
-static int check_catalog(const struct store *s, int lock, char *why)
+/* Fills the folder. Nothing in it changes while another model is served from it: its lock cannot be
+ * had alone then. The files go first, since they are what tells that the folder is one of ours
+ * (check_folder()); a start that is cut off behind them finds another model's catalog once more.
+ * Usage of the file as it was says nothing about the file as it is. */
+static int fill_folder(const struct store *s, const struct gguf *g, const struct gguf_experts *x,
+		       int lock, char *why)
 {
 	char reason[WHY_MAX] = "", path[PATH_MAX];
 	int err = path_in(s, "catalog.db", "", path, why), ours;
@@ -278,10 +282,11 @@ static int check_catalog(const struct store *s, int lock, char *why)
 	if (ours < 0)
 		return fail(why, -ours, "%s", reason);
 	if (ours)
-		return 0;
-	if (there)
-		log_line(LOG_WARNING, "%s: usage begins anew", reason);
+		return put_files(s, g, x, why);
 	err = store_lock_change(lock, s->dir, STORE_ALONE, why);
+	if (!err && there)
+		log_line(LOG_WARNING, "%s: usage begins anew", reason);
+	err = err ? err : put_files(s, g, x, why);
 	err = err ? err : make_catalog(s, why);
 	return err ? err : store_lock_change(lock, s->dir, STORE_SERVED, why);
 }
@@ -301,8 +306,7 @@ static int fill(struct store *s, const struct gguf *g, const char *path, const c
 	err = err ? err : open_folder(s, path, state, why);
 	err = err ? err : store_lock(s->dir, STORE_SERVED, lock, why);
 	err = err ? err : check_folder(s, why);
-	err = err ? err : put_files(s, g, &x, why);
-	err = err ? err : check_catalog(s, *lock, why);
+	err = err ? err : fill_folder(s, g, &x, *lock, why);
 	gguf_experts_free(&x);
 	return err;
 }

@@ -187,6 +187,17 @@ echo mine >"$WORK/other/model.json"
 expect_fail 1 'other/model.json is not a GGUF file.s' expertfs "$G/one.gguf" "$M" --state "$WORK/other"
 [ "$(ls "$WORK/other")" = model.json ] && [ "$(cat "$WORK/other/model.json")" = mine ] || die "other/ has changed"
 
+section "--state takes no folder that another model is served from"
+mount_store "$G/one.gguf" "$M" --memory 64M --state "$WORK/state"
+(cd "$WORK/state" && readlink dense.bin && md5sum model.json tokenizer.json) >"$WORK/before"
+expect_fail 1 'state is in use: it is mounted' expertfs "$G/q8_0.gguf" "$WORK/fast" --state "$WORK/state"
+(cd "$WORK/state" && readlink dense.bin && md5sum model.json tokenizer.json) | cmp - "$WORK/before"
+unmount "$M"
+mount_store "$G/q8_0.gguf" "$M" --memory 64M --state "$WORK/state"
+ask "$M" "$WORK/out" --prompt-ids "${prompts[2]}" -n 1
+equal "$WORK/out" "$WORK/q8_0" 'state of another model'
+unmount "$M"
+
 section "what cannot be mounted"
 head -c -100 "$G/one.gguf" >"$G/cut.gguf"
 expect_fail 1 'cut.gguf is cut off: it has [0-9]* bytes, and blk.* would end beyond' expertfs "$G/cut.gguf" "$M"
