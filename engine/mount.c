@@ -141,12 +141,14 @@ static int sum_speed(const struct json_in *in, double *out, char *why)
 /* What the daemon's hot store has yet to grow by. */
 static int read_memory(const struct json_in *in, struct mount_stats *out, char *why)
 {
-	int64_t budget = 0, used = 0;
+	int64_t budget = 0, needed = 0, used = 0;
 	int r = in_int(in, "budget", 0, INT64_MAX, 0, &budget, why);
 
+	if (!r) /* an older daemon does not tell */
+		r = in_int(in, "needed", 0, INT64_MAX, budget, &needed, why);
 	if (!r)
 		r = in_int(in, "used", 0, INT64_MAX, 0, &used, why);
-	out->memory_to_come = budget > used ? (uint64_t)(budget - used) : 0;
+	out->memory_to_come = needed > used ? (uint64_t)(needed - used) : 0;
 	return r;
 }
 

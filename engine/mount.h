@@ -20,9 +20,10 @@ enum serve_mode {
 struct mount_stats {
 	enum serve_mode mode;
 	int64_t hits, misses;
-	uint64_t memory_to_come;     /* bytes of its budget that the daemon has not yet taken */
-	int64_t experts;             /* in the store */
-	int64_t slots;               /* experts of mean size that its memory holds */
+	uint64_t
+		memory_to_come; /* bytes that the daemon may yet take, by its budget and the store */
+	int64_t experts;        /* in the store */
+	int64_t slots;          /* experts of mean size that its memory holds */
 	int64_t hot_store, capacity; /* bytes for experts; how many it may use at the moment */
 	int64_t bytes_read;          /* from drives */
 	int64_t prefetch_loaded, prefetch_used, prefetch_wasted;

@@ -37,7 +37,7 @@ static void make_terms(const struct store *s, int threads, bool hot_dir, struct 
 int budget_make(uint64_t asked, const struct store *s, const struct backing_source *source,
 		int threads, bool hot_dir, struct budget *b, char *why)
 {
-	uint64_t all = 0, needed;
+	uint64_t all = 0;
 	char t1[16], t2[16], t3[16];
 
 	make_terms(s, threads, hot_dir, b);
@@ -47,11 +47,11 @@ int budget_make(uint64_t asked, const struct store *s, const struct backing_sour
 	for (uint32_t i = 0; i < s->experts; i++)
 		all += backing_cost(source, s->expert[i].bytes);
 	b->slots = all <= b->capacity ? s->experts : (uint32_t)(b->capacity / (all / s->experts));
-	needed = b->fixed + (all < b->capacity ? all : b->capacity);
-	if (b->available && needed > b->available)
+	b->needed = b->fixed + (all < b->capacity ? all : b->capacity);
+	if (b->available && b->needed > b->available)
 		return fail(why, ENOMEM, "--memory %s does not fit: %s is available, %s is missing",
 			    size_text(b->total, t1), size_text(b->available, t2),
-			    size_text(needed - b->available, t3));
+			    size_text(b->needed - b->available, t3));
 	return 0;
 }
 

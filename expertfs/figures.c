@@ -29,6 +29,8 @@ const struct figure fs_figure_table[] = {
 	{ "uptime_s", "uptime_seconds", NULL, GAUGE, REAL, OF(uptime_s), "Time since the mount." },
 	{ "memory.budget", "memory_budget_bytes", NULL, GAUGE, COUNT, PLAN(total),
 	  "What --memory allows." },
+	{ "memory.needed", "memory_needed_bytes", NULL, GAUGE, COUNT, PLAN(needed),
+	  "What of it can come to be used: less if all experts take less." },
 	{ "memory.used", "memory_used_bytes", NULL, GAUGE, COUNT, OF(used),
 	  "In use: fixed part, experts, what lies ready, what is still mapped." },
 	{ "memory.fixed", "memory_fixed_bytes", NULL, GAUGE, COUNT, PLAN(fixed),

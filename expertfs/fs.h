@@ -28,6 +28,7 @@ struct budget {
 	uint64_t hot_drive; /* --hot-dir */
 	uint64_t fixed;     /* all of these */
 	uint64_t capacity;  /* hot store: what is left. May shrink and grow back (pressure.h) */
+	uint64_t needed;    /* what can come to be used: less than total if all experts take less */
 	uint64_t available; /* what machine and cgroup had at start */
 	uint32_t slots; /* experts of mean size that the capacity holds, at most all there are */
 };

@@ -24,8 +24,8 @@ DRIVE = {
 }
 STATS = {
     "version": COUNT, "store": TEXT, "mode": TEXT, "io": TEXT, "policy": TEXT, "uptime_s": REAL,
-    "memory": {"budget": COUNT, "used": COUNT, "fixed": COUNT, "tables": COUNT, "threads": COUNT, "buffers": COUNT,
-               "usage": COUNT, "moving": COUNT, "hot_drive": COUNT, "hot_store": COUNT, "capacity": COUNT,
+    "memory": {"budget": COUNT, "needed": COUNT, "used": COUNT, "fixed": COUNT, "tables": COUNT, "threads": COUNT,
+               "buffers": COUNT, "usage": COUNT, "moving": COUNT, "hot_drive": COUNT, "hot_store": COUNT, "capacity": COUNT,
                "available": COUNT, "experts": COUNT, "ready": COUNT, "evicted_but_mapped": COUNT, "pinned": COUNT,
                "slots": COUNT, "huge_pages": FLAG},
     "experts": {"total": COUNT, "resident": COUNT, "held": COUNT, "loading": COUNT, "pinned": COUNT,
@@ -131,6 +131,8 @@ def check_sums(s):
         fail("the memory in use is not its sum: %r" % m)
     if m["fixed"] <= m["budget"] < m["used"]:
         fail("more memory in use than allowed: %r" % m)
+    if not m["fixed"] <= m["needed"] <= max(m["fixed"], m["budget"]):
+        fail("more memory needed than allowed: %r" % m)
     if sum(d["bytes_read"] for d in s["drives"]) != s["bytes_read"]:
         fail("the drives do not add up to bytes_read")
     if s["experts"]["resident"] + s["experts"]["loading"] > s["experts"]["total"]:

@@ -165,6 +165,10 @@ static void statistics_of_a_mount(void **state)
 	    "{\"mode\": \"direct\", \"memory\": {\"budget\": 1000, \"used\": 300}}");
 	assert_int_equal(mount_stats(root, &s, why), 0);
 	assert_int_equal(s.memory_to_come, 700);
+	put("/.expertfs/stats.json", "{\"mode\": \"direct\", \"memory\": {\"budget\": 1000, "
+				     "\"needed\": 450, \"used\": 300}}");
+	assert_int_equal(mount_stats(root, &s, why), 0);
+	assert_int_equal(s.memory_to_come, 150);
 	put("/.expertfs/stats.json",
 	    "{\"mode\": \"direct\", \"memory\": {\"budget\": 1000, \"used\": 1300}}");
 	assert_int_equal(mount_stats(root, &s, why), 0);
