@@ -3,8 +3,10 @@
  * coli-engine: the inference client. Opens and reads paths under a mount; knows no drive and no
  * cache.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/commands.h"
 #include "engine/options.h"
@@ -18,6 +20,20 @@ static const char help[] =
 	"coli-engine COMMAND --help tells the options; the manual page coli-engine(1) tells "
 	"more.\n";
 
+/* Descriptors 0 to 2 must be taken, or text and words on speed go into the next file that is opened,
+ * a session for instance. What is put there can neither be read nor written, as if it were closed
+ * still. */
+static void fill_standard_files(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_PATH);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd > STDERR_FILENO)
+		close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -25,6 +41,7 @@ int main(int argc, char **argv)
 		int (*run)(int argc, char **argv);
 	} commands[] = { { "run", cmd_run }, { "eval", cmd_eval }, { "tokenize", cmd_tokenize } };
 
+	fill_standard_files();
 	if (argc < 2)
 		return say_usage("which command: run, eval or tokenize?");
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)

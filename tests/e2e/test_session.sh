@@ -151,6 +151,18 @@ expect_fail 1 'with other experts, or on a processor or by a version' \
 rm -r "$WORK/other"
 cmp "$S" "$WORK/copy"
 
+section 'no standard files: nothing but the session is written to it'
+for closed in '>&-' '2>&-' '<&- >&- 2>&-'; do
+	cp "$WORK/copy" "$S"
+	status=0
+	eval "coli-engine run \"\$D\" --prompt-ids \"\$(ids 1 90)\" -n 4 --session \"\$S\" $closed" >"$WORK/text" 2>"$WORK/err" || status=$?
+	case $closed in
+	'2>&-') [ $status = 0 ] || die "$closed: ended with $status" ;;
+	*) [ $status = 1 ] || die "$closed: ended with $status" ;;
+	esac
+	same 89 "$D" "$(ids 1 90)"
+done
+
 section 'a drive that is full'
 # full IDS: a run that has no room for them
 full()
