@@ -33,12 +33,23 @@ static int daemon_gone(int err, const char *dir)
 	return stat(dir, &st) != 0 && (errno == ENOTCONN || errno == ECONNABORTED);
 }
 
+/* Unmounted while it is in use, the folder shows what it had before. */
+static bool unmounted(int err, const char *dir)
+{
+	char model[4096];
+
+	snprintf(model, sizeof(model), "%s/model.json", dir);
+	return err == ENOENT && access(model, F_OK) != 0 && errno == ENOENT;
+}
+
 int mount_fail(char *why, int err, const char *dir, const char *what, const char *path)
 {
 	char stats[4096];
 
 	if (daemon_gone(err, dir))
 		return fail(why, err, "the expertfs daemon behind %s is gone", dir);
+	if (unmounted(err, dir))
+		return fail(why, err, "%s holds no model any more: was it unmounted?", dir);
 	snprintf(stats, sizeof(stats), "%s/.expertfs/stats.json", dir);
 	if (err == EIO && access(stats, F_OK) == 0)
 		return fail(why, err,

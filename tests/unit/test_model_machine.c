@@ -219,6 +219,11 @@ static void errors_in_words(void **state)
 	assert_string_equal(why, "the expertfs daemon behind /mnt/x is gone");
 	mount_fail(why, EIO, root, "expert", "FILE"); /* a plain directory: a drive's own error */
 	assert_string_equal(why, "expert FILE cannot be read: Input/output error");
+	mount_fail(why, ENOENT, root, "expert", "FILE");
+	assert_non_null(strstr(why, "holds no model any more: was it unmounted?"));
+	put("/model.json", "{}");
+	mount_fail(why, ENOENT, root, "expert", "FILE");
+	assert_string_equal(why, "expert FILE cannot be read: No such file or directory");
 	put("/.expertfs/stats.json", "{}");
 	mount_fail(why, EIO, root, "expert", "FILE");
 	assert_non_null(strstr(why, "expert FILE cannot be read: the daemon reports a damaged or "
