@@ -17,8 +17,8 @@ static const char help[] =
 	"  eval      loss and perplexity of a text\n"
 	"  tokenize  text to token ids and back\n\n"
 	"MOUNT is where expertfs is mounted, or a plain directory with the same files.\n"
-	"coli-engine COMMAND --help tells the options; the manual page coli-engine(1) tells "
-	"more.\n";
+	"coli-engine COMMAND --help tells the options, coli-engine --version the version; the "
+	"manual page\ncoli-engine(1) tells more.\n";
 
 /* Descriptors 0 to 2 must be taken, or text and words on speed go into the next file that is opened,
  * a session for instance. What is put there can neither be read nor written, as if it were closed
@@ -46,6 +46,8 @@ int main(int argc, char **argv)
 		return say_usage("which command: run, eval or tokenize?");
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
 		print_help(help, "");
+	if (strcmp(argv[1], "--version") == 0)
+		print_help("coli-engine " EXPERTFS_VERSION "\n", "");
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
 		if (strcmp(argv[1], commands[i].name) == 0)
 			return commands[i].run(argc - 1, argv + 1);

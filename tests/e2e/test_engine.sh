@@ -198,6 +198,7 @@ for c in '' run eval tokenize; do
 	# shellcheck disable=SC2086
 	coli-engine $c --help | grep -q '^usage: coli-engine' || die "no help: $c"
 done
+coli-engine --version | grep -Eqx 'coli-engine [0-9][0-9.]*' || die 'no version'
 expect_fail 2 'which command' coli-engine
 expect_fail 2 'no command "walk"' coli-engine walk
 expect_fail 2 'one MOUNT' coli-engine run -p x
