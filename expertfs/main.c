@@ -101,6 +101,13 @@ int main(int argc, char **argv)
 	}
 	err = gguf_is(o.store) ? gguf_store_open(o.store, o.state, &store, &lock, why)
 			       : store_open_or_rebuild(o.store, &store, &lock, why);
+	if (!err && o.state && !store->gguf) {
+		err = fail(why, EINVAL,
+			   "--state is for a GGUF file: what is learned of the store %s "
+			   "lies in it",
+			   o.store);
+		store_close(store);
+	}
 	if (!err && store->lost && !o.degraded) {
 		err = -ENOENT; /* why says which shard is not there */
 		store_close(store);

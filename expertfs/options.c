@@ -87,7 +87,7 @@ static int set_key(struct options *o, const char *key, const char *v, char *why)
 	int n = 0, err = 0;
 
 	if (!v || !*v)
-		return fail(why, EINVAL, "%s needs a value", key);
+		return fail(why, EINVAL, "--%s needs a value", key);
 	if (strcmp(key, "memory") == 0)
 		return set_memory(o, v, why);
 	if (strcmp(key, "policy") == 0) {
