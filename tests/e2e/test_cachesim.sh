@@ -134,6 +134,6 @@ section 'made-up traces'
 cachesim --policy lru --capacity 25% --synthetic glm-5.2:tokens=20,prompt=100 --save "$WORK/made" >"$WORK/made.txt"
 says '^glm-5\.2:tokens=20,prompt=100: 75 layers of 256 experts, .* 1575 events, ' "$WORK/made.txt"
 cachesim --policy lru --capacity 25% "$WORK/made" | sed 1d | diff - <(sed 1d "$WORK/made.txt")
-expect_fail 1 '^cachesim: --synthetic: no model nobody' cachesim --synthetic nobody
+expect_fail 1 '^cachesim: --synthetic: no model nobody; see --list' cachesim --synthetic nobody
 expect_fail 1 '^cachesim: --synthetic: zipf is a number from 0 to 10' cachesim --synthetic glm-5.2:zipf=-1
 expect_fail 1 '^cachesim: --synthetic: tokens is a whole number' cachesim --synthetic glm-5.2:tokens=1.5

@@ -208,7 +208,7 @@ static int parse_key(struct maker *m, char *setting, char *why)
 		m->value[k] = value;
 		return 0;
 	}
-	return fail(why, EINVAL, "--synthetic: %s is no key=value that is known; see --help",
+	return fail(why, EINVAL, "--synthetic: %s is no key=value that is known; see --list",
 		    setting);
 }
 
@@ -221,7 +221,7 @@ static int parse_spec(struct maker *m, char *spec, char *why)
 		if (strcmp(models[k].name, name) == 0)
 			m->model = &models[k];
 	if (!m->model)
-		return fail(why, EINVAL, "--synthetic: no model %s; see --help", name);
+		return fail(why, EINVAL, "--synthetic: no model %s; see --list", name);
 	for (int k = 0; k < KEYS; k++)
 		m->value[k] = keys[k].start;
 	while (!err && (setting = strsep(&rest, ",")))
