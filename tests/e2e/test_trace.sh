@@ -43,6 +43,7 @@ section 'a trace from the start to the end'
 make_store --first-layer 1 "$WORK/s" 3 8 20001
 mount_store "$WORK/s" "$MNT" --memory 64M
 [ "$(expertctl trace "$MNT" status)" = off ] || die 'a trace without being asked for'
+[ "$(cd "$MNT/.." && expertctl trace "${MNT##*/}" status)" = off ] || die 'a mount without a slash is not taken'
 read_token 7 7
 cd "$WORK"
 expertctl trace "$MNT" start t1

@@ -208,3 +208,4 @@ expect_fail 2 'is a folder' expertctl usage --export "$S"
 expect_fail 1 'no store is mounted on' expertctl usage "$WORK"
 expect_fail 2 'needs a number' expertctl usage "$S" --top x
 expect_fail 2 'goes alone' expertctl usage --reset
+expect_fail 1 "reset is for a store .*, and $WORK is none" expertctl usage "$WORK" --reset

@@ -39,7 +39,10 @@ static int run(char **argv)
 
 	if (status)
 		return status;
-	ctl_take_mount(&words, &n, &mount);
+	if (!ctl_take_mount(&words, &n, &mount) && n > 1 && strcmp(words[0], "start") != 0) {
+		mount = *words++; /* what else could it be */
+		n--;
+	}
 	if (n == 2 && strcmp(words[0], "start") == 0)
 		err = start(mount, words[1], why);
 	else if (n == 1 && strcmp(words[0], "stop") == 0)

@@ -191,8 +191,14 @@ static int export_csv(const struct table *t, const char *file)
 static int reset(const char *store, char *why)
 {
 	struct catalog *c = NULL;
-	int lock, err = store_lock(store, STORE_RECORDED, &lock, why);
+	int lock, err;
 
+	if (!mountfile_is_store(store))
+		return fail(
+			why, EINVAL,
+			"--reset is for a store that no daemon is recording for, and %s is none",
+			store);
+	err = store_lock(store, STORE_RECORDED, &lock, why);
 	if (err)
 		return err;
 	err = catalog_open(store, &c, why);
