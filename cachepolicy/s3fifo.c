@@ -105,18 +105,17 @@ static uint32_t victim_of_small(struct cp_order *o)
 		if ((double)s->lists.bytes[MAIN] > main_share(o))
 			return victim_of_main(o);
 	}
-	return i;
+	/* If all of S was hit, it is in M now. */
+	return i != CP_NONE ? i : victim_of_main(o);
 }
 
 static uint32_t victim(struct cp_order *o, uint32_t want)
 {
 	bool small = (double)cp_listed_of(o)->lists.bytes[SMALL] >= small_share(o);
-	uint32_t i = small ? victim_of_small(o) : victim_of_main(o);
+	uint32_t i = small ? CP_NONE : victim_of_main(o);
 
 	(void)want;
-	if (i == CP_NONE)
-		i = small ? victim_of_main(o) : victim_of_small(o);
-	return i;
+	return i != CP_NONE ? i : victim_of_small(o);
 }
 
 const struct cp_policy cp_s3fifo = {

@@ -447,6 +447,31 @@ static void switching(void **state)
 	}
 }
 
+/* A few in much room, each used again and again: there is a victim as long as one may go. */
+static void all_were_hit(void **state)
+{
+	(void)state;
+	for (const char **spec = specs; *spec; spec++) {
+		struct cp_cache *c = new_cache(*spec, 400, 1, 8);
+		cp_key key;
+
+		for (int round = 0; round < 4; round++)
+			for (uint16_t x = 0; x < 4; x++) {
+				struct cp_use use = { cp_key_of(0, x), 1 };
+
+				cp_event(c, 0, &use, 1);
+				cp_admit(c, use.key, 1);
+			}
+		cp_event(c, 0, NULL, 0);
+		for (int left = 4; left > 0; left--) {
+			assert_true(cp_victim(c, &key));
+			assert_true(cp_remove(c, key));
+		}
+		assert_false(cp_victim(c, &key));
+		cp_destroy(c);
+	}
+}
+
 /* LRU's order survives in LRU, whatever the way. */
 static void switching_keeps_the_order(void **state)
 {
@@ -537,6 +562,7 @@ int main(void)
 		cmocka_unit_test(joining),
 		cmocka_unit_test(pins_nest),
 		cmocka_unit_test(switching),
+		cmocka_unit_test(all_were_hit),
 		cmocka_unit_test(switching_keeps_the_order),
 		cmocka_unit_test(seeding),
 		cmocka_unit_test(published_trace),

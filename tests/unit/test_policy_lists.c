@@ -370,8 +370,10 @@ static int s3_victim(struct model *m, int want)
 	int i = small ? s3_from_small(m) : s3_from_main(m);
 
 	(void)want;
+	if (i < 0 && !small)
+		i = s3_from_small(m);
 	if (i < 0)
-		i = small ? s3_from_main(m) : s3_from_small(m);
+		i = s3_from_main(m);
 	return i;
 }
 
