@@ -225,12 +225,9 @@ int session_mount(const struct session_options *o, const struct fuse_lowlevel_op
 	s->fuse = new_fuse(o, root, ops, userdata);
 	if (s->stop < 0 || s->ended < 0 || !s->mountpoint || !s->fuse)
 		err = fail(why, ENOMEM, "cannot set up a FUSE session for %s", o->mountpoint);
-	else
-		err = root ? mount_ourselves(s, why) : mount_by_helper(s, why);
-	if (!err) {
+	else if ((err = root ? mount_ourselves(s, why) : mount_by_helper(s, why)) == 0)
 		s->dev = device_at(s->mountpoint);
-		err = serve_init(s, why);
-	}
+	err = err ? err : serve_init(s, why);
 	if (err) {
 		session_close(s);
 		*out = NULL;
@@ -317,7 +314,7 @@ static void unmount_by_helper(const char *mountpoint)
  * somebody else's mount may lie there. */
 static bool is_there(const struct session *s)
 {
-	return s->dev && device_at(s->mountpoint) == s->dev;
+	return s->mountpoint && s->dev && device_at(s->mountpoint) == s->dev;
 }
 
 void session_unmount(struct session *s)
