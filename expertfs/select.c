@@ -26,6 +26,7 @@ struct selection {
 static bool parse_range(const char **text, char end, unsigned *first, unsigned *last)
 {
 	const char *t = *text;
+	unsigned long from, to;
 	char *after;
 
 	size_t every = *t == '*' ? 1 : strncmp(t, "all", 3) == 0 ? 3 : 0;
@@ -37,11 +38,15 @@ static bool parse_range(const char **text, char end, unsigned *first, unsigned *
 	}
 	if (!isdigit((unsigned char)*t))
 		return false;
-	*first = *last = (unsigned)strtoul(t, &after, 10);
+	from = to = strtoul(t, &after, 10);
 	if (*after == '-' && isdigit((unsigned char)after[1]))
-		*last = (unsigned)strtoul(after + 1, &after, 10);
+		to = strtoul(after + 1, &after, 10);
+	if (*after != end || from > to || to > UINT16_MAX)
+		return false;
+	*first = (unsigned)from;
+	*last = (unsigned)to;
 	*text = after + 1;
-	return *after == end && *first <= *last && *last <= UINT16_MAX;
+	return true;
 }
 
 static int name_range(const struct selection *s, const char *word, char *why)

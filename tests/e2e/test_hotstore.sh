@@ -47,6 +47,7 @@ expertctl evict "$MNT" 2/7
 expect_fail 1 'expert 2/7 cannot be unpinned: it is not' expertctl unpin "$MNT" 2/7
 expect_fail 1 'the store has no expert 9/1' expertctl pin "$MNT" 9/1
 expect_fail 1 '"3-1/2" names no expert' expertctl warm "$MNT" 3-1/2
+expect_fail 1 '"0/4294967296" names no expert' expertctl warm "$MNT" 0/4294967296
 expect_fail 2 'which experts' expertctl warm "$MNT"
 for e in 000 001 002; do cat "$MNT/experts/002/$e" "$MNT/experts/002/$e" >/dev/null; done
 cat "$MNT/experts/002/001" >/dev/null
