@@ -367,6 +367,9 @@ int control_write(struct control *c, struct fs *fs, const struct control_caller 
 	char why[WHY_MAX] = "", *copy = strndup(text, size), *save;
 	int err = copy ? 0 : -ENOMEM;
 
+	/* What stands behind it would be passed over in silence. */
+	if (!err && strlen(copy) != size)
+		err = fail(why, EINVAL, "what is written holds a zero byte");
 	for (char *line = copy ? strtok_r(copy, "\n", &save) : NULL; line && !err;
 	     line = strtok_r(NULL, "\n", &save)) {
 		size_t n = strlen(line);

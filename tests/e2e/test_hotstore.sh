@@ -48,6 +48,8 @@ expect_fail 1 'expert 2/7 cannot be unpinned: it is not' expertctl unpin "$MNT" 
 expect_fail 1 'the store has no expert 9/1' expertctl pin "$MNT" 9/1
 expect_fail 1 '"3-1/2" names no expert' expertctl warm "$MNT" 3-1/2
 expect_fail 1 '"0/4294967296" names no expert' expertctl warm "$MNT" 0/4294967296
+expect_fail 1 'Invalid argument' bash -c "printf '0/7\0\n' >'$C/warm'"
+[ "$(state_of 000/007)" = cold ] || die 'half of a text was obeyed'
 expect_fail 2 'which experts' expertctl warm "$MNT"
 for e in 000 001 002; do cat "$MNT/experts/002/$e" "$MNT/experts/002/$e" >/dev/null; done
 cat "$MNT/experts/002/001" >/dev/null
