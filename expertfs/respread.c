@@ -325,38 +325,32 @@ static int find_drive(struct respread *r, const char *word, uint32_t *drive, cha
 }
 
 struct picked {
-	struct spread_job *job;
-	uint32_t room;
-	bool no_memory;
+	struct spread_job *job; /* with room for all experts */
+	bool *taken;
 };
 
+/* Each once, however often the words name it. */
 static void pick(void *arg, uint32_t index)
 {
-	struct picked *p = arg;
+	const struct picked *p = arg;
 
-	if (p->no_memory)
-		return;
-	if (p->job->experts == p->room) {
-		uint32_t room = p->room ? 2 * p->room : 64;
-		uint32_t *more = reallocarray(p->job->expert, room, sizeof(*more));
-		p->no_memory = !more;
-		if (!more)
-			return;
-		p->job->expert = more;
-		p->room = room;
-	}
-	p->job->expert[p->job->experts++] = index;
+	if (!p->taken[index])
+		p->job->expert[p->job->experts++] = index;
+	p->taken[index] = true;
 }
 
 static int pick_experts(struct respread *r, struct task *t, const char *words, char *why)
 {
-	struct picked p = { .job = &t->job };
+	uint32_t all = r->cfg.store->experts;
+	struct picked p = { &t->job, calloc(all, sizeof(*p.taken)) };
 	int err = 0;
 
-	if (words[strspn(words, " \t")])
-		err = r->cfg.select(r->cfg.select_arg, words, pick, &p, why);
-	if (!err && p.no_memory)
+	t->job.expert = calloc(all, sizeof(*t->job.expert));
+	if (!p.taken || !t->job.expert)
 		err = fail(why, ENOMEM, "out of memory");
+	else if (words[strspn(words, " \t")])
+		err = r->cfg.select(r->cfg.select_arg, words, pick, &p, why);
+	free(p.taken);
 	if (!err && t->job.experts == 0)
 		err = fail(why, EINVAL, "move: which experts? move N 3/17 4/0-15");
 	return err;
