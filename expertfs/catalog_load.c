@@ -187,9 +187,9 @@ static bool row_sound(const struct store *s, const int64_t v[X_COLUMNS])
 	    v[X_DRIVE] >= s->drives || !s->drive[v[X_DRIVE]].path)
 		return false;
 	room = s->drive[v[X_DRIVE]].bytes;
-	return v[X_LENGTH] > 0 && v[X_AT] + v[X_LENGTH] <= v[X_BYTES] &&
-	       v[X_OFFSET] % SHARD_ALIGN == 0 && v[X_AT] % SHARD_ALIGN == 0 &&
-	       (uint64_t)v[X_OFFSET] <= room &&
+	return v[X_LENGTH] > 0 && (uint64_t)v[X_BYTES] <= STORE_EXPERT_BYTES_MAX &&
+	       v[X_AT] + v[X_LENGTH] <= v[X_BYTES] && v[X_OFFSET] % SHARD_ALIGN == 0 &&
+	       v[X_AT] % SHARD_ALIGN == 0 && (uint64_t)v[X_OFFSET] <= room &&
 	       shard_round_up((uint64_t)v[X_LENGTH]) <= room - (uint64_t)v[X_OFFSET];
 }
 
@@ -252,7 +252,7 @@ static bool add_row(struct store *s, struct row_state *r, const int64_t v[X_COLU
 	if (same && !goes_on && last->expert_offset + last->length != e->bytes)
 		return false;
 	if (!same) {
-		if (!finish_expert(r))
+		if (s->experts == STORE_EXPERTS_MAX || !finish_expert(r))
 			return false;
 		r->expert = &s->expert[s->experts++];
 		*r->expert = (struct store_expert){ .layer = (uint16_t)v[X_LAYER],

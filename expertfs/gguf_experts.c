@@ -11,6 +11,7 @@
 
 #include "expertfs/fail.h"
 #include "expertfs/shard.h"
+#include "expertfs/store.h"
 
 #define EXPERTS_MAX 65536 /* an expert's number is 16 bits in a store */
 #define SIDE_MAX    (1u << 28)
@@ -265,6 +266,11 @@ static int find_layer(const struct gguf *g, uint32_t layer, size_t own, struct g
 			    " do not fit together",
 			    g->part[0].path, layer);
 	lay_out(l);
+	if (l->bytes > STORE_EXPERT_BYTES_MAX)
+		return fail(why, EINVAL,
+			    "%s: an expert of layer %" PRIu32 " has %" PRIu64
+			    " bytes, more than %" PRIu64,
+			    g->part[0].path, layer, l->bytes, STORE_EXPERT_BYTES_MAX);
 	return 0;
 }
 
@@ -281,6 +287,7 @@ int gguf_experts_find(const struct gguf *g, struct gguf_experts *out, char *why)
 {
 	size_t own[GGUF_LAYERS_MAX] = { 0 };
 	bool there[GGUF_LAYERS_MAX] = { false };
+	uint64_t all = 0;
 	int err = 0;
 
 	*out = (struct gguf_experts){ .layer = calloc(GGUF_LAYERS_MAX, sizeof(*out->layer)) };
@@ -294,11 +301,17 @@ int gguf_experts_find(const struct gguf *g, struct gguf_experts *out, char *why)
 		there[layer] = true;
 		own[layer] += is_own(rest);
 	}
-	for (uint32_t i = 0; i < GGUF_LAYERS_MAX && !err; i++)
-		if (there[i])
-			err = find_layer(g, i, own[i], &out->layer[out->layers++], why);
+	for (uint32_t i = 0; i < GGUF_LAYERS_MAX && !err; i++) {
+		if (!there[i])
+			continue;
+		err = find_layer(g, i, own[i], &out->layer[out->layers++], why);
+		all += out->layer[out->layers - 1].experts;
+	}
 	if (!err && out->layers == 0)
 		err = no_experts(g, why);
+	if (!err && all > STORE_EXPERTS_MAX)
+		err = fail(why, EINVAL, "%s has %" PRIu64 " experts, more than %u", g->part[0].path,
+			   all, STORE_EXPERTS_MAX);
 	if (err)
 		gguf_experts_free(out);
 	return err;

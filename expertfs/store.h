@@ -26,6 +26,9 @@
 extern const char *const store_file_names[STORE_FILES];
 
 #define STORE_DRIVES_MAX 256
+/* Far more than any model has, and little enough that no sum over all experts overflows. */
+#define STORE_EXPERTS_MAX      (1u << 20)
+#define STORE_EXPERT_BYTES_MAX ((uint64_t)64 << 30)
 /* Copies on the hot drive (--hot-dir) are on this drive, which is in no catalog. Arrays of drives
  * have STORE_DRIVES_MAX + 1 entries. */
 #define STORE_HOT_DRIVE STORE_DRIVES_MAX

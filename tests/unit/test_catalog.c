@@ -157,6 +157,9 @@ static void damaged_rows_are_refused(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(damage) / sizeof(*damage); i++)
 		refused(damage[i]);
+	/* On a drive that would be long enough. */
+	refused("UPDATE drives SET bytes = 1 << 40; UPDATE extents SET expert_bytes = 1 << 37; "
+		"UPDATE extents SET length = (1 << 37) - 8192 WHERE part = 1");
 }
 
 /* A drive twice; a view, which may be endless; a computed column, which may take any memory. */

@@ -468,6 +468,40 @@ static void no_such_experts(void **state)
 	refuse("is a dense model (a)");
 }
 
+/* As long as its header says, but empty: stacks of i8 matrices, of so many layers. */
+static void refuse_sparse(uint32_t layers, uint64_t side, uint64_t experts, const char *sentence)
+{
+	static const char *const which[] = { "gate", "up", "down" };
+	char file[400], name[64];
+	struct store *s;
+	int lock;
+
+	begin_one("a", 3 * (uint64_t)layers);
+	for (uint32_t l = 0; l < layers; l++)
+		for (int k = 0; k < 3; k++) {
+			snprintf(name, sizeof(name), "blk.%u.ffn_%s_exps.weight", l, which[k]);
+			gg_tensor(&m, name, 24, side, side, experts);
+		}
+	uint64_t data = m.data;
+	m.data = 0;
+	snprintf(file, sizeof(file), "%s/sparse.gguf", dir);
+	assert_int_equal(gg_write(&m, file), 0);
+	assert_int_equal(truncate(file, (off_t)(gg_data_start(&m) + data)), 0);
+	assert_int_equal(gguf_store_open(file, NULL, &s, &lock, why), -EINVAL);
+	if (!strstr(why, sentence))
+		fail_msg("\"%s\" does not hold \"%s\"", why, sentence);
+	unlink(file);
+}
+
+/* A file costs its author nothing by being long. */
+static void too_much_of_it(void **state)
+{
+	(void)state;
+	refuse_sparse(17, 1, 65536, "has 1114112 experts, more than 1048576");
+	refuse_sparse(1, 1 << 18, 4,
+		      "an expert of layer 0 has 206158442496 bytes, more than 68719476736");
+}
+
 /* Real geometries (spec gguf-and-quants.md, 4.1): slices of whole blocks are packed densely, and no
  * expert is more than a block a matrix larger than its slices. */
 static void real_sizes(void **state)
@@ -519,7 +553,7 @@ int main(void)
 		cmocka_unit_test(every_expert),    cmocka_unit_test(dense_tensors),
 		cmocka_unit_test(no_such_models),  cmocka_unit_test(catalog_goes_with_the_file),
 		cmocka_unit_test(real_sizes),      cmocka_unit_test(tensors_of_their_own),
-		cmocka_unit_test(no_such_experts),
+		cmocka_unit_test(no_such_experts), cmocka_unit_test(too_much_of_it),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
