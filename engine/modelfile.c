@@ -14,7 +14,8 @@
 #include "engine/mount.h"
 #include "expertfs/xxh3.h"
 
-#define MAX_TENSORS 1000000
+#define MAX_TENSORS      1000000
+#define MAX_EXPERT_BYTES ((int64_t)64 << 30) /* no number of them that a model has overflows */
 
 static const char *const matrix_names[EXPERT_MATRICES] = { "gate", "up", "down" };
 
@@ -136,6 +137,9 @@ static int read_dense_tensors(const json_t *list, const char *where, struct mode
 		if (r)
 			return r;
 		m->dense_bytes += t->bytes;
+		if (m->dense_bytes > INT64_MAX / 2)
+			return fail(why, EINVAL, "%s: the dense tensors have impossibly many bytes",
+				    where);
 	}
 	qsort(m->tensor, n, sizeof(*m->tensor), by_name);
 	for (size_t i = 1; i < n; i++)
@@ -231,7 +235,7 @@ static int read_layout(const struct json_in *in, struct expert_layout *l, struct
 {
 	const json_t *layers, *matrices;
 	int64_t bytes;
-	int r = in_int(in, "bytes", 1, INT64_MAX / 2, JSON_REQUIRED, &bytes, why);
+	int r = in_int(in, "bytes", 1, MAX_EXPERT_BYTES, JSON_REQUIRED, &bytes, why);
 
 	if (!r)
 		r = in_array(in, "layers", &layers, why);

@@ -354,7 +354,32 @@ static void layouts_that_lie(void **state)
 	refused("\"count\": 20", "\"count\": 21", "21 experts");
 	refused("\"layers\": [1, 2, 3, 4], \"bytes\": ",
 		"\"layers\": [1, 2, 3, 4], \"bytes\": 64, \"x\": ", "beyond the file's 64");
+	refused("\"layers\": [1, 2, 3, 4], \"bytes\": ",
+		"\"layers\": [1, 2, 3, 4], \"bytes\": 68719476737, \"x\": ",
+		"\"bytes\" is 68719476737");
 	refused("\"experts\": {", "\"x\": {", "no object \"experts\"");
+}
+
+/* Tensors that lie in the same bytes: as a sum, more than 64 bits hold. */
+static void sums_that_wrap(void **state)
+{
+	char *text = exchange(good, "], \"bytes\": ", "], \"bytes\": 1152921504606846976, \"x\": ");
+	char list[64 * 160] = "\"tensors\": [", why[1024];
+	struct modelfile *m;
+
+	(void)state;
+	for (int i = 0; i < 64; i++)
+		snprintf(
+			list + strlen(list), 160,
+			"{\"name\": \"x%d\", \"type\": \"f32\", \"shape\": [268435456, 268435456], "
+			"\"offset\": 0, \"bytes\": 288230376151711744}, ",
+			i);
+	char *many = exchange(text, "\"tensors\": [", list);
+	assert_int_equal(parse(many, &m, why), -EINVAL);
+	if (!strstr(why, "impossibly many bytes"))
+		fail_msg("%s", why);
+	free(many);
+	free(text);
 }
 
 /* Every beginning of the file, and every byte of it exchanged for a few others: no crash, and what
@@ -400,6 +425,7 @@ int main(void)
 		cmocka_unit_test(numbers_out_of_bounds),
 		cmocka_unit_test(tensors_that_lie),
 		cmocka_unit_test(layouts_that_lie),
+		cmocka_unit_test(sums_that_wrap),
 		cmocka_unit_test(damaged_text_never_crashes),
 		cmocka_unit_test(no_such_place),
 	};
