@@ -188,7 +188,7 @@ def main():
         of = [key("split.no", "u16", i), key("split.count", "u16", o.split)]
         if i == 0:
             of += keys + [key("split.tensors.count", "u32", len(tensors))]
-        write(o.out.replace("-00001-of-", f"-{i + 1:05d}-of-"), of, encoded(mine))
+        write(o.out.replace("-00001-of-", f"-{i + 1:05d}-of-"), of, encoded(mine), o.header_only)
 
 
 if __name__ == "__main__":

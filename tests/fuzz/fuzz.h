@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the fuzzers share: the input as a file in memory, for parsers that open paths.
+ * What the fuzzers share: the input as a file in memory, for parsers that open paths; silence.
  */
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H
@@ -37,6 +37,16 @@ static inline const char *fuzz_file(const uint8_t *data, size_t size, size_t fil
 		abort();
 	close(fd);
 	return fuzz_path;
+}
+
+/* What is said to people goes nowhere from now on; libFuzzer and the sanitizers have their own way. */
+static inline void fuzz_quiet(void)
+{
+	FILE *nowhere = fopen("/dev/null", "we");
+
+	if (!nowhere)
+		abort();
+	stdout = stderr = nowhere;
 }
 
 #endif

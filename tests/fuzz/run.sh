@@ -32,18 +32,31 @@ seeds()
 		python3 "$ROOT/tests/e2e/make_gguf.py" "$DATA/glm-s" "$2/b.gguf" --header-only --merged --experts q4_0
 		python3 "$ROOT/tests/e2e/make_gguf.py" "$DATA/glm-s" "$2/c.gguf" --header-only --apart
 		;;
+	split)
+		python3 "$ROOT/tests/e2e/make_gguf.py" "$DATA/glm-s" "$work/m-00001-of-00003.gguf" --header-only --split 3
+		{ printf '\x02' && cat "$work"/m-*.gguf; } >"$2/a"
+		;;
 	esac
 	python3 "$ROOT/tests/fuzz/seeds.py" "$1" "$DATA" "$2"
 }
 
+dictionary()
+{
+	case $1 in
+	engine) echo model ;;
+	split) echo gguf ;;
+	*) echo "$1" ;;
+	esac
+}
+
 failed=0
-[ $# -gt 0 ] || set -- gguf safetensors checkpoint model engine tokenizer chat session shard trace
+[ $# -gt 0 ] || set -- gguf split safetensors checkpoint model engine tokenizer chat session shard trace
 for name in "$@"; do
 	mkdir -p "$BUILD/corpus/$name" "$BUILD/found/$name" "$work/$name"
 	seeds "$name" "$work/$name"
 	echo "== $name, $SECONDS_EACH s"
 	if "$BUILD/fuzz_$name" -max_total_time="$SECONDS_EACH" -max_len=200000 -timeout=120 -rss_limit_mb=2048 \
-		-print_final_stats=1 -artifact_prefix="$BUILD/found/$name/" -dict="$ROOT/tests/fuzz/${name/#engine/model}.dict" \
+		-print_final_stats=1 -artifact_prefix="$BUILD/found/$name/" -dict="$ROOT/tests/fuzz/$(dictionary "$name").dict" \
 		"$BUILD/corpus/$name" "$work/$name" >"$work/log" 2>&1; then
 		grep -E 'number_of_executed_units|cov:' "$work/log" | tail -n 2
 	else

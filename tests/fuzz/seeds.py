@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small seeds for the fuzzers from tests/data.
 
-    seeds.py {gguf,safetensors,checkpoint,tokenizer,chat,session,shard,trace} DATA FOLDER
+    seeds.py {gguf,split,safetensors,checkpoint,tokenizer,chat,session,shard,trace} DATA FOLDER
 """
 
 import json
@@ -38,21 +38,59 @@ class Gguf:
         else:
             self.at += GGUF_BYTES[kind]
 
-    def header(self):
+    def key(self):
+        start = self.at
+        self.text()
+        self.value(self.number("I"))
+        return self.data[start:self.at]
+
+    def tensor(self):
+        start = self.at
+        self.text()
+        dims = self.number("I")
+        self.at += 8 * dims + 12
+        return self.data[start:self.at]
+
+    def parts(self):
+        """Its keys and its tensors, each as it stands there."""
         tensors, keys = self.number("Q"), self.number("Q")
-        for _ in range(keys):
-            self.text()
-            self.value(self.number("I"))
-        for _ in range(tensors):
-            self.text()
-            dims = self.number("I")
-            self.at += 8 * dims + 12
+        return [self.key() for _ in range(keys)], [self.tensor() for _ in range(tensors)]
+
+    def header(self):
+        self.parts()
         return self.data[:self.at]
 
 
 def gguf(data):
     for path in data.glob("gguf-families/*/model.gguf"):
         yield Gguf(path.read_bytes()).header()
+
+
+def split_key(name, kind, form, value):
+    return struct.pack("<Q", len(name)) + name + struct.pack("<I" + form, kind, value)
+
+
+def split_part(no, count, total, keys, tensors):
+    own = [split_key(b"split.no", 2, "H", no), split_key(b"split.count", 2, "H", count)]
+    if no == 0:
+        own += keys + [split_key(b"split.tensors.count", 5, "i", total)]
+    return b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(own)) + b"".join(own + tensors)
+
+
+def split(data):
+    """The same as sets of 2 to 4 files, as fuzz_split.c takes them. Tensors stay at their offsets."""
+    for i, path in enumerate(sorted(data.glob("gguf-families/*/model.gguf"))):
+        keys, tensors = Gguf(path.read_bytes()).parts()
+        count, n = 2 + i % 3, len(tensors)
+        parts = [split_part(no, count, n, keys, tensors[no::count]) for no in range(count)]
+        yield bytes([count - 1]) + b"".join(parts)
+        if i > 0:
+            continue
+        first, second = parts
+        for how, other in [(1 | 4, b""), (1 | 32, b""), (0, second), (1, split_part(0, 2, n, [], tensors[1::2])),
+                           (1, split_part(1, 3, n, [], tensors[1::2])), (1, split_part(1, 2, n, [], tensors[3::2])),
+                           (1, split_part(1, 2, n, [], tensors[0::2])), (2, second), (2 | 8, second)]:
+            yield bytes([how]) + first + other
 
 
 def safetensors(_):
