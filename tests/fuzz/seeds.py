@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small seeds for the fuzzers from tests/data.
 
-    seeds.py {gguf,split,safetensors,checkpoint,tokenizer,chat,session,shard,trace} DATA FOLDER
+    seeds.py {gguf,split,safetensors,checkpoint,tokenizer,chat,session,shard,trace,control} DATA FOLDER
 """
 
 import json
@@ -172,6 +172,22 @@ def trace(data):
     for path in (data / "traces").iterdir():
         if path.suffix in (".csv", ".jsonl", ".trace"):
             yield path.read_bytes()[:4000].rpartition(b"\n")[0] + b"\n"
+
+
+def control(_):
+    """Lines for the files of fuzz_control.c's store of 3 layers with 6 experts on drives 0 and 1."""
+    for writes in [
+            [("prefetch", "0/0 0/1 1/003\n2/0-3\n"), ("used", "0/5 1/0 "), ("evict", "all")],
+            [("pin", "0/0 0/5\n1/all"), ("unpin", "0/*\n"), ("warm", "top 12K")],
+            [("warm", "0-1/4-5 2/5"), ("pin", "2/5"), ("evict", "2/5")],
+            [("policy", f"{name}\n") for name in ["lru", "lfru:weight=0.3", "arc", "quota:lru", "expert"]],
+            [("policy", f"{name}\n") for name in ["2q", "s3fifo", "sieve", "wtinylfu", "lruk:k=3", "hotset"]],
+            [("trace", "start $/a b\n"), ("warm", "all"), ("used", "0/5\n0/5"), ("trace", "stop\n")],
+            [("drives", "add $/d2\n"), ("prefetch", "1/1")],
+            [("drives", "add equal $/d3\nremove 0\n")], [("drives", "remove equal $/d1/test.shard")],
+            [("drives", "move 1 0/0-2 2/all\nmove 0 1/1\n"), ("drives", "cancel\n")],
+            [("drives", "continue\n"), ("usage", "flush\n"), ("top", "1"), ("warm", "3/9")]]:
+        yield b"\x01".join(f"{name}\n{text}".encode() for name, text in writes)
 
 
 def tokenizer(data):
