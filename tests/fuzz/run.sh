@@ -50,7 +50,7 @@ dictionary()
 }
 
 failed=0
-[ $# -gt 0 ] || set -- gguf split safetensors checkpoint model engine tokenizer chat session shard trace control
+[ $# -gt 0 ] || set -- gguf split safetensors checkpoint model engine tokenizer chat session shard trace control status
 for name in "$@"; do
 	mkdir -p "$BUILD/corpus/$name" "$BUILD/found/$name" "$work/$name"
 	seeds "$name" "$work/$name"

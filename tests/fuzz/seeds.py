@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small seeds for the fuzzers from tests/data.
 
-    seeds.py {gguf,split,safetensors,checkpoint,tokenizer,chat,session,shard,trace,control} DATA FOLDER
+    seeds.py {gguf,split,safetensors,checkpoint,tokenizer,chat,session,shard,trace,control,status} DATA FOLDER
 """
 
 import json
@@ -188,6 +188,34 @@ def control(_):
             [("drives", "move 1 0/0-2 2/all\nmove 0 1/1\n"), ("drives", "cancel\n")],
             [("drives", "continue\n"), ("usage", "flush\n"), ("top", "1"), ("warm", "3/9")]]:
         yield b"\x01".join(f"{name}\n{text}".encode() for name, text in writes)
+
+
+def status(_):
+    """stats.json, drives, map, top and usage, as a daemon has them."""
+    drive = {"number": 0, "path": "/d0/a.shard", "state": "ok", "role": "store", "bytes_read": 9000000, "reads": 12,
+             "errors": 0, "in_flight": 2, "queue": {"demand": 4096, "prefetch": 0, "promotion": 0},
+             "speed": 2500000000, "gb_per_s": 1.5, "read_ms": {"p50": 0.4, "p99": 2.5}}
+    stats = {"store": "/s", "mode": "direct", "policy": "lfru:weight=0.3", "io": "io_uring", "uptime_s": 100.5,
+             "memory": {"budget": 90000, "used": 50000, "fixed": 10000, "hot_store": 80000, "capacity": 80000,
+                        "available": 1 << 34, "evicted_but_mapped": 4096, "slots": 16, "huge_pages": True},
+             "experts": {"total": 16, "resident": 5, "held": 1, "loading": 2, "pinned": 1},
+             "opens": 100, "hits": 60, "misses": 40, "unkept": 3, "hit_rate": 0.6, "opens_1m": 50, "hit_rate_1m": 0.5,
+             "bytes_read": 9000000, "load_ms": {"p50": 1, "p95": 2.5, "p99": 7}, "evictions": 7, "promotions": 2,
+             "prefetch": {"asked": 9, "loaded": 8, "used": 5, "wasted": 1}, "demotions": 1, "errors": 1,
+             "hot_dir": {"slots": 4, "experts": 2, "bytes": 8192, "errors": 1},
+             "usage": {"recording": True, "errors": 0},
+             "drives": [drive, {**drive, "number": 256, "state": "missing", "role": "hot"}]}
+    drives = {"drives": [{**drive, "experts": 8, "bytes": 65536, "queued": 4096}],
+              "tasks": [{"id": 1, "command": "add /d1", "state": "stopped", "experts_done": 3, "experts_total": 8,
+                         "bytes_done": 3000, "bytes_total": 8000, "bytes_per_s": 100.5, "seconds_left": 50,
+                         "error": "/d1: No space left on device"}]}
+    usage = "layer,expert,heat,uses,loads,last_use,load_ns,state\n1,0,2.5,3,1,1700000000,400000,resident\n"
+    texts = [json.dumps(stats), json.dumps(drives), "# hottest 40.5\n001 0J9-0000\n002 aTK0A000\n",
+             "# expert heat uses loads last_use load_ms state pinned held\n1/0 2.5 3 1 1700000000 0.4 resident - held\n",
+             usage]
+    yield "\0".join(texts).encode()
+    yield "\0".join(["{}", "{}", "", "", ""]).encode()
+    yield json.dumps({**stats, "mode": "passthrough", "drives": []}).encode()
 
 
 def tokenizer(data):
