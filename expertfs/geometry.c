@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "expertfs/store.h"
+
 #define NUMBERS_MAX (UINT16_MAX + 1)
 
 /* Checks all layers; with each, also calls it. */
@@ -29,7 +31,7 @@ static int walk(const json_t *experts, void (*each)(void *arg, unsigned layer, u
 		{
 			json_int_t n = json_integer_value(layer);
 			if (!json_is_integer(layer) || n < 0 || n >= NUMBERS_MAX ||
-			    ++layers > NUMBERS_MAX)
+			    ++layers > STORE_EXPERTS_MAX / (size_t)count)
 				return -ENODATA;
 			for (json_int_t e = 0; each && e < count; e++)
 				each(arg, (unsigned)n, (unsigned)e);

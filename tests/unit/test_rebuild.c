@@ -184,12 +184,16 @@ static void half_a_move(void **state)
 /* Without a model.json that says, layers are alike. */
 static void knows_what_is_missing(void **state)
 {
+	static const char too_many[] =
+		"{\"experts\": {\"count\": 65536, \"layouts\": [{\"layers\": "
+		"[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]}]}}";
 	static const char *const models[] = {
 		"{\"experts\": {\"count\": 4, \"layouts\": [{\"layers\": [0, 1]}]}}",
 		"{}",
 		"{\"experts\": {\"count\": 99999999, \"layouts\": [{\"layers\": [0]}]}}",
 		"{\"experts\": {\"count\": 4, \"layouts\": [{\"layers\": [0, -1]}]}}",
 		"{\"experts\": {\"count\": 4, \"layouts\": []}}",
+		too_many,
 		"no JSON",
 	};
 
