@@ -348,13 +348,14 @@ static int read_all(const struct json_in *in, struct model_config *c, char *why)
 }
 
 /* The configuration with the family's defaults for what it lacks. A null says "none" and stays; of
- * rotations it says nothing, as in transformers 5. NULL: no memory. */
+ * rotations it says nothing, and neither does {}, as in transformers 5. NULL: no memory. */
 static json_t *complete(const json_t *config, const struct arch *arch)
 {
-	json_t *all = json_copy((json_t *)(uintptr_t)config), *defaults;
+	json_t *all = json_copy((json_t *)(uintptr_t)config), *defaults, *scaling;
 
 	defaults = json_loads(arch->defaults, 0, NULL);
-	if (json_is_null(json_object_get(all, "rope_scaling")))
+	scaling = json_object_get(all, "rope_scaling");
+	if (json_is_null(scaling) || (json_is_object(scaling) && !json_object_size(scaling)))
 		json_object_del(all, "rope_scaling");
 	/* Two spellings of one thing. */
 	if (json_is_object(json_object_get(all, "rope_parameters")))

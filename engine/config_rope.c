@@ -34,8 +34,8 @@ static int read_yarn(const struct json_in *in, struct model_config *c, char *why
 
 	if (!r)
 		r = in_number(in, "beta_slow", 1e-3, 1e6, 1, &slow, why);
-	if (!r)
-		r = in_bool(in, "truncate", true, &truncate, why);
+	if (!r) /* transformers takes a null for false */
+		r = in_bool(in, "truncate", !json_object_get(in->obj, "truncate"), &truncate, why);
 	if (!r)
 		r = in_number(in, "mscale", 0, 1e3, 0, &m, why);
 	if (!r)
@@ -54,7 +54,7 @@ static int read_yarn(const struct json_in *in, struct model_config *c, char *why
 		s->high += 0.001;
 	s->amplitude = m != 0 && all != 0 ? mscale(s->factor, m) / mscale(s->factor, all)
 					  : mscale(s->factor, 1);
-	return in_number(in, "attention_factor", 0, 1e6, s->amplitude, &s->amplitude, why);
+	return in_number(in, "attention_factor", 1e-6, 1e6, s->amplitude, &s->amplitude, why);
 }
 
 static int read_llama3(const struct json_in *in, struct rope_scaling *s, char *why)

@@ -103,6 +103,18 @@ static void yarn_of_published_models(void **state)
 				  4) ", \"rope_parameters\": {\"rope_theta\": 7}, "
 				     "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 3}}");
 	assert_true(c.rope_scaling.kind == ROPE_LINEAR && c.rope_theta == 10000);
+	/* Neither does an empty one. */
+	c = read_config(
+		"{" SIZES("qwen3_moe", 64, 2, 4) ", \"rope_scaling\": {}, \"rope_parameters\": "
+						 "{\"rope_type\": \"linear\", \"factor\": 3}}");
+	assert_true(c.rope_scaling.kind == ROPE_LINEAR);
+	c = read_config("{" SIZES("gpt_oss", 2880, 24, 64) ", \"rope_scaling\": {}}");
+	assert_true(c.rope_scaling.kind == ROPE_YARN);
+	/* No truncation: low and high stay between two numbers. */
+	c = read_config(
+		"{" SIZES("qwen3_moe", 64, 2, 4) ", \"rope_parameters\": {\"rope_type\": \"yarn\", "
+						 "\"factor\": 4, \"truncate\": null}}");
+	assert_true(c.rope_scaling.low != floor(c.rope_scaling.low));
 	/* attention_factor goes before; a factor may follow from the lengths. */
 	c = read_config("{" SIZES(
 		"qwen3_moe", 64, 2,
@@ -272,6 +284,10 @@ static void impossible_configurations(void **state)
 	refused("{" SIZES("qwen3_moe", 64, 2, 8) ", \"num_experts\": 16, \"rope_scaling\": "
 						 "{\"type\": \"yarn\", \"factor\": 0}}",
 		"\"factor\"");
+	refused("{" SIZES("qwen3_moe", 64, 2, 8) ", \"num_experts\": 16, \"rope_scaling\": "
+						 "{\"type\": \"yarn\", \"factor\": 4, "
+						 "\"attention_factor\": 0}}",
+		"\"attention_factor\"");
 }
 
 /* Turns within the whole length, pair by pair, against the three formulas. */
