@@ -62,6 +62,18 @@ static int add_eos_of(struct checkpoint *ck, const char *path, const json_t *roo
 	return err;
 }
 
+static int replace_config(struct checkpoint *ck, const json_t *root, char *why)
+{
+	char *text = json_dumps(root, JSON_INDENT(1));
+
+	if (!text)
+		return no_memory(ck, why);
+	free(ck->config_text);
+	ck->config_text = text;
+	ck->config_bytes = strlen(text);
+	return 0;
+}
+
 static int read_configs(struct checkpoint *ck, char *why)
 {
 	char *path = text_format("%s/config.json", ck->dir);
@@ -74,6 +86,8 @@ static int read_configs(struct checkpoint *ck, char *why)
 	} else {
 		err = text_load(path, CONFIG_MAX, &ck->config_text, &ck->config_bytes, why);
 		err = err ? err : object_parse(path, ck->config_text, ck->config_bytes, &root, why);
+		if (!err && pack_config_own(root))
+			err = replace_config(ck, root, why);
 		err = err ? err : pack_config_parse(root, path, &ck->config, why);
 		err = err ? err : add_eos_of(ck, path, root, why);
 	}

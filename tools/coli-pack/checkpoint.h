@@ -20,7 +20,7 @@ struct gguf_source;
 struct checkpoint {
 	char *dir;         /* absolute */
 	const char *name;  /* the last part of dir */
-	char *config_text; /* config.json as it is, NUL behind it */
+	char *config_text; /* config.json as it is, without keys of other families; NUL behind it */
 	size_t config_bytes;
 	struct pack_config config;
 	char *tokenizer_path, *tokenizer_text;

@@ -44,6 +44,57 @@ static int check_kind(const json_t *root, const char *path, char *why)
 	return 0;
 }
 
+#define LATENT "deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"
+#define QWEN   "qwen2_moe qwen3_moe"
+
+/* Which families have a key (transformers' configuration and modeling files; of DeepSeek's also the
+ * code that came with the models). */
+static const struct {
+	const char *key, *families;
+} owned[] = {
+	{ "clip_qkv", "olmoe" },
+	{ "partial_rotary_factor", "glm4_moe" },
+	{ "rope_interleave", LATENT },
+	{ "first_k_dense_replace", LATENT " glm4_moe" },
+	{ "moe_layer_freq", LATENT },
+	{ "mlp_layer_types", "deepseek_v32 glm_moe_dsa" },
+	{ "decoder_sparse_step", QWEN },
+	{ "mlp_only_layers", QWEN },
+	{ "max_window_layers", QWEN },
+	{ "norm_topk_prob", LATENT " glm4_moe olmoe " QWEN },
+	{ "n_group", LATENT " glm4_moe" },
+	{ "topk_group", LATENT " glm4_moe" },
+	{ "topk_method", LATENT " glm4_moe" },
+	{ "scoring_func", LATENT " glm4_moe" },
+	{ "routed_scaling_factor", LATENT " glm4_moe" },
+};
+
+static bool is_word_of(const char *words, const char *word)
+{
+	size_t n = strlen(word);
+
+	for (const char *at = words; (at = strstr(at, word)); at += n)
+		if ((at == words || at[-1] == ' ') && (at[n] == ' ' || !at[n]))
+			return true;
+	return false;
+}
+
+bool pack_config_own(json_t *root)
+{
+	const char *type = json_string_value(json_object_get(root, "model_type"));
+	json_t *in[] = { root, json_object_get(root, "rope_parameters"),
+			 json_object_get(root, "rope_scaling") };
+	bool any = false;
+
+	for (size_t i = 0; type && i < sizeof(owned) / sizeof(*owned); i++) {
+		if (is_word_of(owned[i].families, type))
+			continue;
+		for (size_t k = 0; k < sizeof(in) / sizeof(*in); k++)
+			any |= json_object_del(in[k], owned[i].key) == 0;
+	}
+	return any;
+}
+
 static int read_blocks(const json_t *root, const char *path, struct pack_config *c, char *why)
 {
 	const json_t *q = json_object_get(root, "quantization_config");

@@ -16,6 +16,10 @@ struct pack_config {
 	int block_rows, block_cols; /* of FP8 scales */
 };
 
+/* Takes keys out of the configuration that its family does not have: the engine heeds them in every
+ * family, since GGUF files may bring them, transformers ignores them. True if there were any. */
+bool pack_config_own(json_t *root);
+
 /* path is for sentences only. 0, or -EINVAL for a model that cannot be packed: an unknown or dense
  * one, a missing key, a number out of bounds. */
 int pack_config_parse(const json_t *root, const char *path, struct pack_config *c, char *why);
