@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Configurations that say more than the model has: keys of other families. Copies of small
- * checkpoints of tests/data are changed.
+ * Configurations that say something else than the model has: keys of other families, and tied
+ * embeddings where the tensors are not. Copies of small checkpoints of tests/data are changed.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,8 +14,11 @@
 #include "expertfs/fail.h" /* before cmocka.h, which has a macro of that name */
 #include <cmocka.h>
 
-#include "tools/coli-pack/checkpoint.h"
+#include "tools/coli-pack/plan.h"
 #include "tools/coli-pack/textfile.h"
+
+#define EMBEDDING "model.embed_tokens.weight"
+#define HEAD      "lm_head.weight"
 
 static char why[WHY_MAX];
 static char dir[256];
@@ -140,11 +143,94 @@ static void keys_of_the_family(void **state)
 	remove_copy();
 }
 
+static const struct plan_dense *find(const struct plan *p, const char *name)
+{
+	for (size_t i = 0; i < p->dense_count; i++)
+		if (strcmp(p->dense[i].name, name) == 0)
+			return &p->dense[i];
+	return NULL;
+}
+
+/* The tensors that embedding and head (NULL: none) are made of. */
+static void check_head(const struct checkpoint *ck, const char *embedding, const char *head)
+{
+	static const uint64_t speed[1] = { 1 };
+	const struct spread one = { .replicas = 1, .drives = 1, .speed = speed };
+	const struct pack_options o = { .bits = 16, .dense_bits = 16, .group = 32 };
+	struct plan *p = NULL;
+
+	if (plan_make(ck, &o, &one, &p, why))
+		fail_msg("%s", why);
+	assert_string_equal(find(p, EMBEDDING)->src.tensor->name, embedding);
+	if (head)
+		assert_string_equal(find(p, HEAD)->src.tensor->name, head);
+	else
+		assert_null(find(p, HEAD));
+	assert_int_equal(read_again(ck).tied, !head);
+	plan_free(p);
+}
+
+/* tie_word_embeddings is true, but there are a matrix of the one and a matrix of the other. */
+static void two_matrices(void **state)
+{
+	struct checkpoint *ck;
+
+	(void)state;
+	make_copy("qwen3_moe");
+	change_config(NULL, "{\"tie_word_embeddings\": true}");
+	ck = open_copy();
+	check_head(ck, EMBEDDING, HEAD);
+
+	const struct st_tensor *from = ckpt_find(ck, EMBEDDING), *to = ckpt_find(ck, HEAD);
+	char *bytes = malloc(from->bytes), path[512];
+	FILE *f;
+	assert_non_null(bytes);
+	assert_int_equal(pread(from->file->fd, bytes, from->bytes, (off_t)from->offset),
+			 from->bytes);
+	snprintf(path, sizeof(path), "%s/model.safetensors", dir);
+	f = fopen(path, "r+b");
+	assert_non_null(f);
+	assert_int_equal(fseek(f, (long)to->offset, SEEK_SET), 0);
+	assert_int_equal(fwrite(bytes, 1, from->bytes, f), from->bytes);
+	assert_int_equal(fclose(f), 0);
+	free(bytes);
+	ckpt_close(ck);
+
+	ck = open_copy();
+	check_head(ck, EMBEDDING, NULL);
+	ckpt_close(ck);
+	remove_copy();
+}
+
+/* One matrix, under the head's name. */
+static void named_as_head(void **state)
+{
+	char path[512], *text = NULL, *at;
+	size_t n = 0;
+
+	(void)state;
+	make_copy("qwen3_switched");
+	snprintf(path, sizeof(path), "%s/model.safetensors", dir);
+	assert_int_equal(text_load(path, 64u << 20, &text, &n, why), 0);
+	at = memmem(text, n, "\"" EMBEDDING "\"", strlen(EMBEDDING) + 2);
+	assert_non_null(at);
+	memset(at, ' ', strlen(EMBEDDING) + 2);
+	memcpy(at, "\"" HEAD "\"", strlen(HEAD) + 2);
+	assert_int_equal(text_save(path, text, n, why), 0);
+	free(text);
+	struct checkpoint *ck = open_copy();
+	check_head(ck, HEAD, NULL);
+	ckpt_close(ck);
+	remove_copy();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(keys_of_other_families),
 		cmocka_unit_test(keys_of_the_family),
+		cmocka_unit_test(two_matrices),
+		cmocka_unit_test(named_as_head),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

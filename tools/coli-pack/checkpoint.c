@@ -16,6 +16,7 @@
 #include "tools/coli-pack/colibri.h"
 #include "tools/coli-pack/gguf.h"
 #include "tools/coli-pack/textfile.h"
+#include "tools/coli-pack/tied.h"
 
 #define CONFIG_MAX    (16u << 20)
 #define INDEX_MAX     (256u << 20)
@@ -72,6 +73,16 @@ static int replace_config(struct checkpoint *ck, const json_t *root, char *why)
 	ck->config_text = text;
 	ck->config_bytes = strlen(text);
 	return 0;
+}
+
+int ckpt_set_config(struct checkpoint *ck, const char *key, json_t *value, char *why)
+{
+	json_t *root = json_loadb(ck->config_text, ck->config_bytes, 0, NULL);
+	int err = json_object_set_new(root, key, value) ? no_memory(ck, why) : 0;
+
+	err = err ? err : replace_config(ck, root, why);
+	json_decref(root);
+	return err;
 }
 
 static int read_configs(struct checkpoint *ck, char *why)
@@ -356,6 +367,7 @@ int ckpt_open(const char *dir, struct checkpoint **out, int *mtp_missing, char *
 	err = err ? err : read_tokenizer(ck, why);
 	err = err ? err : pack_chat_read(ck->dir, &ck->chat, why);
 	err = err ? err : read_tensors(ck, why);
+	err = err ? err : tied_check(ck, why);
 	err = err ? err : colibri_look(ck, why);
 	if (err) {
 		ckpt_close(ck);

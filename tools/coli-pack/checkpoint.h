@@ -20,7 +20,7 @@ struct gguf_source;
 struct checkpoint {
 	char *dir;         /* absolute */
 	const char *name;  /* the last part of dir */
-	char *config_text; /* config.json as it is, without keys of other families; NUL behind it */
+	char *config_text; /* config.json as it is, or as ckpt_set_config() made it; NUL behind it */
 	size_t config_bytes;
 	struct pack_config config;
 	char *tokenizer_path, *tokenizer_text;
@@ -42,6 +42,10 @@ struct checkpoint {
  * *mtp_missing gets the number that config.json promised beyond. */
 int ckpt_open(const char *dir, struct checkpoint **out, int *mtp_missing, char *why);
 void ckpt_close(struct checkpoint *ck); /* NULL is fine */
+
+/* Changes the configuration that goes into model.json; the value is taken over. 0, or -ENOMEM with
+ * the sentence in why. */
+int ckpt_set_config(struct checkpoint *ck, const char *key, json_t *value, char *why);
 
 /* NULL if there is no such tensor. */
 const struct st_tensor *ckpt_find(const struct checkpoint *ck, const char *name);

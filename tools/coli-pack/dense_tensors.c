@@ -11,6 +11,7 @@
 
 #include "expertfs/fail.h"
 #include "tools/coli-pack/tensors.h"
+#include "tools/coli-pack/tied.h"
 
 #define NAME_MAX_BYTES 128
 
@@ -224,8 +225,11 @@ int tensors_plan_dense(struct plan *p, char *why)
 {
 	const struct model_config *c = &p->ck->config.model;
 	struct adding a = { .plan = p, .why = why };
+	struct source src;
 
-	a.err = plan_add(p, "model.embed_tokens.weight", 2, c->vocab, c->hidden, false, why);
+	a.err = source_whole(p->ck, tied_embedding(p->ck), 2, c->vocab, c->hidden, &src, why);
+	if (!a.err)
+		a.err = plan_add_source(p, "model.embed_tokens.weight", 2, &src, false, why);
 	for (int i = 0; i < c->layers; i++)
 		add_layer(&a, c, i);
 	if (!a.err)
