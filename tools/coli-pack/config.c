@@ -67,6 +67,7 @@ static const struct {
 	{ "topk_method", LATENT " glm4_moe" },
 	{ "scoring_func", LATENT " glm4_moe" },
 	{ "routed_scaling_factor", LATENT " glm4_moe" },
+	{ "swiglu_limit", "" }, /* read by none: gpt-oss's limit is 7, here by default */
 };
 
 static bool is_word_of(const char *words, const char *word)
