@@ -81,9 +81,9 @@ static const struct arch archs[] = {
 	},
 	{
 		/* The trained models (and the code that came with them) scale the scores by
-		 * mscale_all_dim. Their configurations spell "rope_scaling". transformers' own
-		 * class does not scale, and writes "rope_parameters": a checkpoint so spelled is
-		 * one of that class. */
+		 * mscale_all_dim and heed norm_topk_prob. Their configurations spell
+		 * "rope_scaling". transformers' own class does neither, and writes
+		 * "rope_parameters": a checkpoint so spelled is one of that class. */
 		.model_type = "deepseek_v2",
 		.defaults = "{" MLA_SIZES "\"intermediate_size\": 11008, "
 			    "\"moe_intermediate_size\": 1407, \"num_experts\": 64, "
@@ -92,7 +92,7 @@ static const struct arch archs[] = {
 			    "\"routed_scaling_factor\": 1.0, \"rms_norm_eps\": 1e-6, "
 			    "\"topk_method\": \"greedy\", \"max_position_embeddings\": 2048}",
 		.attention = ATTENTION_LATENT,
-		.mscale = MSCALE_IF_ROPE_SCALING,
+		.two_codes = true,
 		.bias_key = "attention_bias",
 		.out_bias = true,
 		DEEPSEEK_EPS,

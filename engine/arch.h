@@ -30,9 +30,6 @@ enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE };
  * default every other one, the first included). */
 enum window_rule { WINDOW_NEVER, WINDOW_ALL, WINDOW_BY_LAYER };
 
-/* Whether YaRN's "mscale_all_dim" also scales the scores, by its square. */
-enum mscale_rule { MSCALE_ALWAYS, MSCALE_IF_ROPE_SCALING };
-
 struct arch {
 	const char *model_type;
 	/* Values of keys that a configuration may lack: a JSON object. What is not in here is
@@ -48,7 +45,8 @@ struct arch {
 	const char *router, *shared, *experts, *expert_matrix[3]; /* gate, up, down */
 	/* Attention */
 	enum attention_kind attention;
-	enum mscale_rule mscale;
+	bool two_codes; /* spelled "rope_parameters", a checkpoint is one of transformers' own class,
+			   which leaves out two things: see arch.c */
 	enum qk_norm qk_norm;
 	enum window_rule window;
 	/* Router and experts */

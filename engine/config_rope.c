@@ -154,7 +154,7 @@ static int read_score_scale(const struct json_in *rope, const char *key, int key
 	c->score_scale = 1.0f / sqrtf((float)key_dim);
 	if (c->attention != ATTENTION_LATENT || c->rope_scaling.kind == ROPE_PLAIN)
 		return 0;
-	if (c->arch->mscale == MSCALE_ALWAYS || strcmp(key, "rope_scaling") == 0)
+	if (!c->arch->two_codes || strcmp(key, "rope_scaling") == 0)
 		r = in_number(rope, "mscale_all_dim", 0, 1e3, 0, &all, why);
 	if (!r && all != 0)
 		c->score_scale *= (float)pow(mscale(c->rope_scaling.factor, all), 2);

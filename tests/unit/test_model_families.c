@@ -158,6 +158,16 @@ static void what_is_left_out(void **state)
 	assert_true(!c.q_lora && c.kv_lora == 512 && c.groups == 1 && c.shared_width == 2814);
 	assert_true(c.lora_norm_eps == 1e-6f && c.norm_eps == 1e-3f && c.rope_interleave);
 	assert_true(!c.index_heads && c.index_topk == c.max_positions && !c.full[0]);
+	/* As the published code has it, and as transformers' own class. */
+	c = read_config("{" SIZES("deepseek_v2", 64, 2,
+				  4) ", \"num_experts_per_tok\": 2, \"norm_topk_prob\": true, "
+				     "\"routed_scaling_factor\": 3}");
+	assert_true(c.norm_topk && c.routed_scale == 1);
+	c = read_config("{" SIZES("deepseek_v2", 64, 2,
+				  4) ", \"num_experts_per_tok\": 2, \"norm_topk_prob\": true, "
+				     "\"routed_scaling_factor\": 3, \"rope_parameters\": "
+				     "{\"rope_type\": \"default\"}}");
+	assert_true(!c.norm_topk && c.routed_scale == 3);
 	c = read_config("{" SIZES("glm_moe_dsa", 6144, 78, 64) ", \"rope_theta\": 1e6}");
 	assert_true(c.kv_lora == 512 && c.q_lora == 2048 && c.nope == 192 && c.rope == 64);
 	assert_true(c.v_dim == 256 && c.dense_width == 12288 && c.expert_width == 2048);
