@@ -6,7 +6,8 @@
  *	  "format": "expertfs-model", "version": 2,
  *	  "architecture": "glm_moe_dsa",
  *	  "name": "tale-moe",               for people
- *	  "config": { ... },                the checkpoint's config.json, whole and unchanged
+ *	  "config": { ... },                the checkpoint's config.json, without keys that the
+ *	                                    family does not have, tied only if the tensors are
  *	  "eos_token_ids": [0],             from generation_config.json and config.json, joined
  *	  "chat": {"template": "...",       the model's chat template, if it has one, and the tokens
  *	    "bos_token": "<s>",             that templates use; read by chat.h alone

@@ -18,9 +18,11 @@ struct ckpt_name {
 struct gguf_source;
 
 struct checkpoint {
-	char *dir;         /* absolute */
-	const char *name;  /* the last part of dir */
-	char *config_text; /* config.json as it is, or as ckpt_set_config() made it; NUL behind it */
+	char *dir;        /* absolute */
+	const char *name; /* the last part of dir */
+	/* config.json as it is, or without keys of other families, or as ckpt_set_config() made
+	 * it; NUL behind it. */
+	char *config_text;
 	size_t config_bytes;
 	struct pack_config config;
 	char *tokenizer_path, *tokenizer_text;

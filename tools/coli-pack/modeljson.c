@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writes model.json. Put together as text, not as a tree: so config.json goes in as it is, with its
- * numbers spelled as they were, and the tables are one entry a line, for people.
+ * Writes model.json. Put together as text, not as a tree: so config.json goes in as it is (unless
+ * a key of it had to change), with its numbers spelled as they were, and the tables are one entry a
+ * line, for people.
  */
 #include "tools/coli-pack/modeljson.h"
 

@@ -7,7 +7,7 @@
 
 #include "tools/coli-pack/plan.h"
 
-/* The whole text in new memory. config.json stands in it byte for byte. 0 or negative errno. */
+/* The whole text in new memory. config_text stands in it byte for byte. 0 or negative errno. */
 int modeljson_text(const struct plan *p, char **text, char *why);
 
 #endif
