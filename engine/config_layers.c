@@ -120,6 +120,23 @@ static int read_full(const struct json_in *in, struct model_config *c, char *why
 	return r;
 }
 
+/* No window, but layers that are to have one: in transformers these see nothing at all. */
+static int check_no_window(const struct json_in *in, struct model_config *c, bool on, char *why)
+{
+	bool lost = on && c->arch->window == WINDOW_ALL && in_at(in, "sliding_window"), there;
+	int r = 0;
+
+	if (c->arch->window == WINDOW_BY_LAYER)
+		r = read_words(in, "layer_types", "sliding_attention", "full_attention", c->layers,
+			       c->windowed, &there, why);
+	for (int i = 0; i < c->layers; i++)
+		lost |= c->windowed[i];
+	return r || !lost ? r
+			  : fail(why, EINVAL,
+				 "%s: layers are to have a window, but \"sliding_window\" is %s",
+				 in->where, on ? "0 or missing" : "switched off");
+}
+
 /* Layers that see the last "sliding_window" tokens only. */
 static int read_window(const struct json_in *in, struct model_config *c, char *why)
 {
@@ -130,8 +147,12 @@ static int read_window(const struct json_in *in, struct model_config *c, char *w
 		r = in_bool(in, c->arch->window_key, false, &on, why);
 	if (!r)
 		r = in_int32(in, "sliding_window", 0, MAX_POSITIONS, 0, &c->window, why);
+	if (!r && (!on || !c->window)) {
+		c->window = 0;
+		return check_no_window(in, c, on, why);
+	}
 	/* The first configurations of Mixtral-8x7B have 4,096, which the model does not use. */
-	if (!on || (strcmp(c->arch->model_type, "mixtral") == 0 && c->window == 4096))
+	if (strcmp(c->arch->model_type, "mixtral") == 0 && c->window == 4096)
 		c->window = 0;
 	if (r || !c->window)
 		return r;

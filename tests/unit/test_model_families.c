@@ -283,6 +283,11 @@ static void impossible_configurations(void **state)
 			  8) ", \"num_local_experts\": 8, "
 			     "\"layer_types\": [\"full_attention\", \"linear_attention\"]}",
 		"neither");
+	refused("{" SIZES("qwen2_moe", 64, 2,
+			  16) ", \"sliding_window\": 4, "
+			      "\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
+		"switched off");
+	refused("{" SIZES("mixtral", 64, 2, 8) ", \"sliding_window\": 0}", "0 or missing");
 	refused("{" SIZES(
 			"gpt_oss", 64, 2,
 			8) ", \"num_local_experts\": 8, "
