@@ -126,6 +126,7 @@ static void keys_of_other_families(void **state)
 	check_foreign("mixtral", NULL,
 		      "{\"norm_topk_prob\": false, \"decoder_sparse_step\": 2, "
 		      "\"mlp_only_layers\": [0]}");
+	check_foreign("deepseek_v2", NULL, "{\"rope_interleave\": false}");
 	check_foreign("gpt_oss", NULL, "{\"swiglu_limit\": 2.0, \"max_window_layers\": 1}");
 	check_foreign("glm4_moe", NULL,
 		      "{\"decoder_sparse_step\": 2, \"mlp_only_layers\": [2], \"clip_qkv\": 1.0}");

@@ -54,7 +54,7 @@ static const struct {
 } owned[] = {
 	{ "clip_qkv", "olmoe" },
 	{ "partial_rotary_factor", "glm4_moe" },
-	{ "rope_interleave", LATENT },
+	{ "rope_interleave", "deepseek_v3 glm_moe_dsa" },
 	{ "first_k_dense_replace", LATENT " glm4_moe" },
 	{ "moe_layer_freq", LATENT },
 	{ "mlp_layer_types", "deepseek_v32 glm_moe_dsa" },
