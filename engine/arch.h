@@ -45,8 +45,6 @@ struct arch {
 	const char *router, *shared, *experts, *expert_matrix[3]; /* gate, up, down */
 	/* Attention */
 	enum attention_kind attention;
-	bool two_codes; /* spelled "rope_parameters", a checkpoint is one of transformers' own class,
-			   which leaves out two things: see arch.c */
 	enum qk_norm qk_norm;
 	enum window_rule window;
 	/* Router and experts */
@@ -64,6 +62,8 @@ struct arch {
 	bool expert_biases; /* of the experts' matrices; with them the clamped activation (ffn.h) */
 	bool shared_gate;   /* the shared expert has a gate, and a width of its own */
 	bool transposed;    /* experts in one tensor lie [in, out], gate and up in turn */
+	bool two_codes;     /* spelled "rope_parameters", a checkpoint is one of transformers' own
+			       class, which leaves out two things: see arch.c */
 };
 
 /* NULL if this engine does not know the family. */
