@@ -83,14 +83,14 @@ static bool is_word_of(const char *words, const char *word)
 bool pack_config_own(json_t *root)
 {
 	const char *type = json_string_value(json_object_get(root, "model_type"));
-	json_t *in[] = { root, json_object_get(root, "rope_parameters"),
-			 json_object_get(root, "rope_scaling") };
+	json_t *in[3] = { root, json_object_get(root, "rope_parameters"),
+			  json_object_get(root, "rope_scaling") };
 	bool any = false;
 
 	for (size_t i = 0; type && i < sizeof(owned) / sizeof(*owned); i++) {
 		if (is_word_of(owned[i].families, type))
 			continue;
-		for (size_t k = 0; k < sizeof(in) / sizeof(*in); k++)
+		for (size_t k = 0; k < 3; k++)
 			any |= json_object_del(in[k], owned[i].key) == 0;
 	}
 	return any;

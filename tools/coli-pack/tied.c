@@ -18,8 +18,10 @@
 static int same_bytes(const struct st_tensor *a, const struct st_tensor *b, bool *same, char *why)
 {
 	char *buf = malloc(2 * BLOCK);
-	int err = buf ? 0 : fail(why, ENOMEM, "out of memory");
+	int err = 0;
 
+	if (!buf)
+		return fail(why, ENOMEM, "out of memory");
 	*same = a->dtype == b->dtype && a->bytes == b->bytes;
 	for (uint64_t at = 0; !err && *same && at < a->bytes; at += BLOCK) {
 		size_t n = a->bytes - at < BLOCK ? (size_t)(a->bytes - at) : BLOCK;
@@ -36,7 +38,7 @@ static int same_bytes(const struct st_tensor *a, const struct st_tensor *b, bool
 int tied_check(struct checkpoint *ck, char *why)
 {
 	const struct st_tensor *embedding = ckpt_find(ck, EMBEDDING), *head = ckpt_find(ck, HEAD);
-	bool same;
+	bool same = false;
 
 	if (!ck->config.model.tied || !embedding || !head)
 		return 0;
