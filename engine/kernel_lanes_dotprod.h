@@ -216,7 +216,7 @@ INLINE void store_codes(uint8_t *p, struct codes c)
 		vst1q_u8(p + 16 * i, c.v[i]);
 }
 
-INLINE uint32x4_t row_words(const uint8_t *p)
+INLINE uint32x4_t four_words(const uint8_t *p)
 {
 	return vreinterpretq_u32_u8(vld1q_u8(p));
 }
@@ -231,8 +231,8 @@ INLINE uint8x16_t halves(uint32x4_t a, uint32x4_t b, bool high)
 INLINE void load_rows(const uint8_t *p, size_t ld, struct codes *c)
 {
 	for (int i = 0; i < 4; i++, p += 4 * ld) {
-		uint32x4_t r0 = row_words(p), r1 = row_words(p + ld);
-		uint32x4_t r2 = row_words(p + 2 * ld), r3 = row_words(p + 3 * ld);
+		uint32x4_t r0 = four_words(p), r1 = four_words(p + ld);
+		uint32x4_t r2 = four_words(p + 2 * ld), r3 = four_words(p + 3 * ld);
 		uint32x4_t a = vzip1q_u32(r0, r1), b = vzip2q_u32(r0, r1);
 		uint32x4_t d = vzip1q_u32(r2, r3), e = vzip2q_u32(r2, r3);
 		c[0].v[i] = halves(a, d, false);
