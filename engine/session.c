@@ -17,7 +17,7 @@
 #include "engine/fail.h"
 #include "expertfs/xxh3.h"
 
-static const char magic[8] = "COLIKV1\n";
+static const char magic[8] = { 'C', 'O', 'L', 'I', 'K', 'V', '1', '\n' };
 
 struct head {
 	char magic[8];

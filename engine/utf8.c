@@ -107,7 +107,7 @@ bool utf8_is_word(uint32_t cp)
 	       cp == 0x200C || cp == 0x200D;
 }
 
-static const char REPLACEMENT[3] = "\xEF\xBF\xBD"; /* U+FFFD */
+static const char REPLACEMENT[3] = { '\xEF', '\xBF', '\xBD' }; /* U+FFFD */
 
 size_t utf8_stream_push(struct utf8_stream *s, const char *bytes, size_t n, char *out)
 {
