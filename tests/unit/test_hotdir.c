@@ -66,7 +66,7 @@ static struct hotdir *start(struct made *m, unsigned slots)
 	return h;
 }
 
-static void stop(struct made *m, struct hotdir *h)
+static void finish(struct made *m, struct hotdir *h)
 {
 	hotdir_close(h);
 	m->loader.hot_bad = NULL;
@@ -176,7 +176,7 @@ static void the_popular_are_promoted_and_read_there(void **state)
 	assert_int_equal(bytes_from_hot(&m), before + shard_round_up(BYTES));
 	load_right(&m, 4);
 	assert_int_equal(bytes_from_hot(&m), before + shard_round_up(BYTES));
-	stop(&m, h);
+	finish(&m, h);
 	assert_int_equal(hot_count(&m), 0);
 	load_right(&m, 3);
 	made_close(&m);
@@ -206,7 +206,7 @@ static void the_full_drive_does_not_thrash(void **state)
 	wait_for(h, 5, 1);
 	assert_true(is_hot(&m, 20) && !is_hot(&m, 0) && is_hot(&m, 1));
 	assert_int_equal(hot_count(&m), 4);
-	stop(&m, h);
+	finish(&m, h);
 	made_close(&m);
 	made_remove(&m);
 }
@@ -233,7 +233,7 @@ static void the_cool_are_forgotten(void **state)
 	}
 	wait_for(h, 5, 1);
 	assert_false(is_hot(&m, 7));
-	stop(&m, h);
+	finish(&m, h);
 	made_close(&m);
 	made_remove(&m);
 }
@@ -250,7 +250,7 @@ static void it_survives_a_restart(void **state)
 	h = start(&m, 6);
 	loads[1] = loads[2] = loads[40] = 4;
 	wait_for(h, 3, 0);
-	stop(&m, h);
+	finish(&m, h);
 	made_close(&m);
 	made_open(&m);
 	h = start(&m, 6);
@@ -258,11 +258,11 @@ static void it_survives_a_restart(void **state)
 	assert_true(is_hot(&m, 1) && is_hot(&m, 2) && is_hot(&m, 40));
 	load_right(&m, 40);
 	assert_int_equal(bytes_from_hot(&m), shard_round_up(BYTES));
-	stop(&m, h);
+	finish(&m, h);
 	/* Smaller: what still has a slot stays. */
 	h = start(&m, 2);
 	wait_hot(&m, 2);
-	stop(&m, h);
+	finish(&m, h);
 	/* Another store of the same name: nothing of this one. */
 	made_close(&m);
 	made_remove(&m);
@@ -273,7 +273,7 @@ static void it_survives_a_restart(void **state)
 	h = start(&m, 6);
 	sleep_ms(50);
 	assert_int_equal(hot_count(&m), 0);
-	stop(&m, h);
+	finish(&m, h);
 	made_close(&m);
 	made_remove(&m);
 }
@@ -303,7 +303,7 @@ static void a_damaged_copy_is_forgotten(void **state)
 	h = start(&m, 4);
 	loads[5] = 4;
 	wait_for(h, 1, 0);
-	stop(&m, h);
+	finish(&m, h);
 	damage(2 * SHARD_ALIGN + 777, "damage", 6);
 	made_close(&m);
 	made_open(&m);
@@ -315,11 +315,11 @@ static void a_damaged_copy_is_forgotten(void **state)
 	assert_int_equal(st.errors, 1);
 	load_right(&m, 5);
 	sleep_ms(50); /* the slot is emptied */
-	stop(&m, h);
+	finish(&m, h);
 	h = start(&m, 4);
 	sleep_ms(50);
 	assert_int_equal(hot_count(&m), 0);
-	stop(&m, h);
+	finish(&m, h);
 	made_close(&m);
 	made_remove(&m);
 }
@@ -354,7 +354,7 @@ static void heads_are_not_believed(void **state)
 	made_make(&m);
 	made_open(&m);
 	h = start(&m, 8);
-	stop(&m, h);
+	finish(&m, h);
 	for (size_t i = 0; i < 8; i++) {
 		seal_slot(&heads[i]);
 		if (i == 5)
@@ -367,7 +367,7 @@ static void heads_are_not_believed(void **state)
 	if (!made_all_right(&m, why))
 		fail_msg("%s", why);
 	wait_hot(&m, 0);
-	stop(&m, h);
+	finish(&m, h);
 	made_close(&m);
 	made_remove(&m);
 }
@@ -392,7 +392,7 @@ static void what_cannot_be_is_refused(void **state)
 	hotdir_close(second);
 	h = start(&m, 4);
 	assert_int_equal(try_open(&m, hot_folder, room_for(4), &second), -EBUSY);
-	stop(&m, h);
+	finish(&m, h);
 	hot_path(path);
 	f = fopen(path, "w");
 	fputs("precious", f);
@@ -455,7 +455,7 @@ static void experts_come_and_go_while_they_are_read(void **state)
 		if (sentence)
 			fail_msg("%s", sentence);
 	}
-	stop(&m, h);
+	finish(&m, h);
 	made_close(&m);
 	made_remove(&m);
 }
@@ -495,7 +495,7 @@ static void a_kill_loses_nothing(void **state)
 		kept += hot_count(&m);
 		if (!made_all_right(&m, why))
 			fail_msg("%s", why);
-		stop(&m, h);
+		finish(&m, h);
 		made_close(&m);
 	}
 	assert_true(kept > 20);

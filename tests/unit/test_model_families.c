@@ -498,7 +498,7 @@ static void start(struct model *m, int threads, enum kv_type kv)
 	assert_int_equal(kvcache_init(&m->kv, &m->c, 1, CTX, kv, why), 0);
 }
 
-static void stop(struct model *m)
+static void finish(struct model *m)
 {
 	kvcache_free(&m->kv);
 	compute_free(&m->cp);
@@ -609,7 +609,7 @@ static void check_attention(struct model *m, const float *h)
 		start(m, threads[n % 3], KV_F32);
 		memcpy(got, h, sizeof(got));
 		run(m, pieces[n / 3], got);
-		stop(m);
+		finish(m);
 		if (n == 0)
 			memcpy(want, got, sizeof(want));
 		assert_memory_equal(got, want, sizeof(want));
@@ -619,7 +619,7 @@ static void check_attention(struct model *m, const float *h)
 	start(m, 2, KV_BF16);
 	memcpy(got, h, sizeof(got));
 	run(m, 11, got);
-	stop(m);
+	finish(m);
 	for (int i = 0; i < ROWS * HIDDEN; i++)
 		assert_true(fabs((double)got[i] - (double)want[i]) < 0.1);
 	assert_memory_not_equal(got, want, sizeof(want));
