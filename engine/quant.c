@@ -3,8 +3,8 @@
  * Quantising and its inverse, row by row, in plain C. The layout is drawn in quant.h; what places a
  * row in its block of interleaved ones is here and, for speed, in kernel_isa.c and kernel_int8.c.
  *
- * No fused multiply-add may creep in here (the file is built for the baseline processor), so that a
- * checkpoint packed on two machines gives the same bytes.
+ * No fused multiply-add may creep in here (the Makefile forbids them; arm64 has them in its baseline
+ * processor), so that a checkpoint packed on two machines gives the same bytes.
  */
 #include "engine/quant.h"
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include <xxhash.h>
 
 #include "engine/quant.h"
 
@@ -117,6 +118,27 @@ static void codes_are_nearest(void **state)
 				free(got);
 			}
 		}
+	}
+}
+
+/* A checkpoint packed on any processor gives the same bytes; these digests are an x86-64's. */
+static void same_bytes_everywhere(void **state)
+{
+	static const uint64_t digests[] = {
+		[W_Q8] = 0x8fd0d99aad669f94, [W_Q4] = 0x2f98b2ce138521a1
+	};
+
+	(void)state;
+	for (enum wtype t = W_Q8; t <= W_Q4; t++) {
+		struct wfmt f = { t, 64 };
+		float *w;
+		void *base;
+
+		rng = 1;
+		packed(f, 256, 256, &w, &base);
+		assert_int_equal(XXH3_64bits(base, wfmt_bytes(f, 256, 256)), digests[t]);
+		free(w);
+		free(base);
 	}
 }
 
@@ -284,6 +306,7 @@ int main(void)
 		cmocka_unit_test(half_rounds_to_even),
 		cmocka_unit_test(bf16_rounds_to_even),
 		cmocka_unit_test(codes_are_nearest),
+		cmocka_unit_test(same_bytes_everywhere),
 		cmocka_unit_test(q4_search_pays),
 		cmocka_unit_test(exact_formats),
 		cmocka_unit_test(refuses_what_it_cannot_hold),
