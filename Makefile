@@ -76,6 +76,7 @@ help:
 	@echo 'make demo        set up, build, pack the story model, mount it, write a story'
 	@echo 'make test        set up, build, run every quick test (SANITIZE=1: under ASan and UBSan)'
 	@echo 'make test-tsan   the tests where threads meet under ThreadSanitizer'
+	@echo 'make test-arm64  all programs built for arm64, its kernels under qemu'
 	@echo 'make kill-test   kill -9 at random a hundred times: nothing may be lost'
 	@echo 'make lint        clang-format and clang-tidy'
 	@echo 'make bench-storage   measures the daemon against fio, loop devices and an empty file system'
@@ -207,6 +208,19 @@ test-tsan: setup
 
 tsan-programs: all $(E2E_TOOLS) $(filter $(foreach t,$(TSAN_TESTS),$(BUILD)/tests/$(t)%),$(UNIT_TESTS))
 
+# With SDOT and without. The libraries of tools/setup.sh must be there for arm64 as well.
+ARM64_TESTS   := test_kernel test_kernel_int8 test_ggml test_quant
+ARM64_PKGPATH := PKG_CONFIG_LIBDIR=/usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig
+test-arm64:
+	@command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64 >/dev/null && \
+		$(ARM64_PKGPATH) pkg-config --exists $(PKGS_expertfs) $(PKGS_engine) $(PKGS_expertctl) $(PKGS_test) || { \
+		echo 'test-arm64: needs gcc-aarch64-linux-gnu, qemu-user and (after dpkg --add-architecture arm64)' \
+			'libc6-dev:arm64, libgomp1:arm64, libfuse3-dev:arm64 and so on' >&2; exit 1; }
+	@$(ARM64_PKGPATH) $(MAKE) --no-print-directory CC=aarch64-linux-gnu-gcc BUILD=$(BUILD)/arm64 all \
+		$(ARM64_TESTS:%=$(BUILD)/arm64/tests/%)
+	@for cpu in cortex-a53 max; do for t in $(ARM64_TESTS); do \
+		qemu-aarch64 -cpu $$cpu $(BUILD)/arm64/tests/$$t || exit; done; done
+
 bench-storage:
 	@tools/setup.sh bench
 	@$(MAKE) --no-print-directory all $(BUILD)/tests/make_store $(BENCH_TOOLS)
@@ -255,6 +269,6 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all help unit-tests setup demo test test-tsan tsan-programs bench-storage bench-engine bench-policy bench-kernels soak fuzz fuzzers lint install clean force
+.PHONY: all help unit-tests setup demo test test-tsan test-arm64 tsan-programs bench-storage bench-engine bench-policy bench-kernels soak fuzz fuzzers lint install clean force
 .SECONDARY:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
