@@ -120,40 +120,59 @@ static double memory_speed(const struct compute *cp, const struct dense *d)
 /* A quarter or half of a second-level cache with 4-bit weights. */
 #define PEAK_ROWS  512
 #define PEAK_COLS  1024 /* at most: the buffers of a struct compute are as wide as the model */
-#define PEAK_TIMES 16
+#define PEAK_TILES 8    /* of activations: as many as a product takes at once */
+#define PEAK_ACTS  (PEAK_TILES * ACTS_ROWS)
+#define PEAK_TIMES 2
 
 struct peak {
 	const struct compute *compute;
 	int cols;
 	struct wmat w;
-	float *x, *y; /* [threads][ACTS_ROWS][cols], [threads][ACTS_ROWS][PEAK_ROWS] */
+	float *x; /* [PEAK_ACTS][cols] */
+	float *y; /* [threads][PEAK_ACTS][PEAK_ROWS] */
+	struct acts acts[PEAK_TILES];
 };
 
 static void multiply_in_cache(void *arg, int i, int thread)
 {
 	const struct peak *p = arg;
-	size_t t = (size_t)thread, cols = (size_t)p->cols;
+	const struct product product = { .w = &p->w,
+					 .x = p->x,
+					 .ldx = (size_t)p->cols,
+					 .n = PEAK_ACTS,
+					 .acts = p->acts,
+					 .y = p->y + (size_t)thread * PEAK_ACTS * PEAK_ROWS,
+					 .ldy = PEAK_ROWS };
 
 	(void)i;
 	for (int k = 0; k < PEAK_TIMES; k++)
-		matmul_rows(p->compute, thread, &p->w, 0, PEAK_ROWS, p->x + t * ACTS_ROWS * cols,
-			    cols, ACTS_ROWS, p->y + t * ACTS_ROWS * PEAK_ROWS, PEAK_ROWS);
+		compute_product_rows(p->compute, thread, &product, 0, PEAK_ROWS);
 }
 
 static double run_peak(struct peak *p)
 {
 	double items = best_rate(p->compute, 4 * p->compute->threads, multiply_in_cache, p);
 
-	return items * PEAK_TIMES * ACTS_ROWS * PEAK_ROWS * p->cols;
+	return items * PEAK_TIMES * PEAK_ACTS * PEAK_ROWS * p->cols;
 }
 
-static void lay_out(struct peak *p, void **weights, size_t bytes, struct arena *a)
+static void lay_out(struct peak *p, void **weights, size_t bytes, char **codes, struct arena *a)
 {
-	size_t n = (size_t)p->compute->threads * ACTS_ROWS;
+	size_t threads = (size_t)p->compute->threads;
 
 	*weights = arena_take(a, bytes, 1);
-	p->x = arena_take(a, n * (size_t)p->cols, sizeof(float));
-	p->y = arena_take(a, n * PEAK_ROWS, sizeof(float));
+	*codes = arena_take(a, PEAK_TILES, acts_bytes(ACTS_ROWS, p->cols));
+	p->x = arena_take(a, PEAK_ACTS * (size_t)p->cols, sizeof(float));
+	p->y = arena_take(a, threads * PEAK_ACTS * PEAK_ROWS, sizeof(float));
+}
+
+static void quantise(struct peak *p, char *codes)
+{
+	for (size_t i = 0; i < PEAK_TILES && compute_in_int8(p->compute, &p->w); i++) {
+		acts_place(&p->acts[i], ACTS_ROWS, p->cols, wfmt_acts_group(p->w.fmt),
+			   codes + i * acts_bytes(ACTS_ROWS, p->cols));
+		kernel()->quantise(p->x, (size_t)p->cols, &p->acts[i]);
+	}
 }
 
 /* Zeros are as good as other numbers: no kernel looks at them. */
@@ -163,17 +182,20 @@ static int processor_speed(const struct compute *cp, struct wfmt fmt, int hidden
 	struct arena a = { NULL, 0 };
 	size_t bytes = wfmt_bytes(fmt, PEAK_ROWS, p.cols);
 	void *weights;
+	char *codes;
 
-	lay_out(&p, &weights, bytes, &a);
+	lay_out(&p, &weights, bytes, &codes, &a);
 	void *memory = aligned_alloc(64, a.used);
 	if (!memory)
 		return -ENOMEM;
 	memset(memory, 0, a.used);
 	a = (struct arena){ memory, 0 };
-	lay_out(&p, &weights, bytes, &a);
+	lay_out(&p, &weights, bytes, &codes, &a);
 	int r = wmat_bind(&p.w, fmt, PEAK_ROWS, p.cols, weights, bytes);
-	if (!r)
+	if (!r) {
+		quantise(&p, codes);
 		*out = run_peak(&p);
+	}
 	free(memory);
 	return r;
 }
