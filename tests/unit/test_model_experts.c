@@ -127,8 +127,9 @@ static void all_slots_held(void **state)
 static void an_error_lets_go_of_all(void **state)
 {
 	struct model m;
-	struct expert *e, *kept = NULL;
+	struct expert *e;
 	char path[512], why[1024] = "";
+	bool kept = false; /* in some round the broken one is not the first to come */
 	int r = 0;
 
 	(void)state;
@@ -141,16 +142,16 @@ static void an_error_lets_go_of_all(void **state)
 		for (int i = 0; i < 20 && !r; i++) {
 			r = experts_next(m.experts, &e, why);
 			if (!r && i == 0)
-				kept = e; /* handed out and not done: let go of as well */
+				kept = true; /* handed out and not done: let go of as well */
 			else if (!r)
 				experts_done(m.experts, e);
 		}
 		assert_int_equal(r, -EINVAL);
-		assert_non_null(kept);
 		assert_non_null(strstr(why, "experts/002/013 has 64 bytes"));
 		assert_int_equal(descriptors(), before);
 		r = 0;
 	}
+	assert_true(kept);
 	experts_ask(m.experts, 1, all, 20); /* and another layer still works */
 	for (int i = 0; i < 20; i++) {
 		assert_int_equal(experts_next(m.experts, &e, why), 0);
