@@ -226,9 +226,21 @@ static void named_as_head(void **state)
 	remove_copy();
 }
 
+static void a_family_without_a_name_has_no_keys(void **state)
+{
+	json_t *root = json_loads("{\"model_type\": \"\", \"norm_topk_prob\": true}", 0, NULL);
+
+	(void)state;
+	assert_non_null(root);
+	assert_true(pack_config_own(root));
+	assert_null(json_object_get(root, "norm_topk_prob"));
+	json_decref(root);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_family_without_a_name_has_no_keys),
 		cmocka_unit_test(keys_of_other_families),
 		cmocka_unit_test(keys_of_the_family),
 		cmocka_unit_test(two_matrices),

@@ -74,7 +74,8 @@ static bool is_word_of(const char *words, const char *word)
 {
 	size_t n = strlen(word);
 
-	for (const char *at = words; (at = strstr(at, word)); at += n)
+	/* No word is none of them, and would be found for ever. */
+	for (const char *at = words; n && (at = strstr(at, word)); at += n)
 		if ((at == words || at[-1] == ' ') && (at[n] == ' ' || !at[n]))
 			return true;
 	return false;
