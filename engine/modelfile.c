@@ -8,11 +8,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "engine/fail.h"
 #include "engine/jsonread.h"
 #include "engine/mount.h"
-#include "expertfs/xxh3.h"
 
 #define MAX_TENSORS      1000000
 #define MAX_EXPERT_BYTES ((int64_t)64 << 30) /* no number of them that a model has overflows */

@@ -12,10 +12,10 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "engine/bytes.h"
 #include "engine/fail.h"
-#include "expertfs/xxh3.h"
 
 static const char magic[8] = { 'C', 'O', 'L', 'I', 'K', 'V', '1', '\n' };
 

@@ -7,10 +7,10 @@
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>
+#include <xxhash.h>
 
 #include "engine/fail.h"
 #include "engine/session.h"
-#include "expertfs/xxh3.h"
 #include "tests/unit/tiny_model.h"
 
 #define PROMPT 24

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include <xxhash.h>
 
 #include "engine/quant.h"
-#include "expertfs/xxh3.h"
 
 static uint64_t rng = 1;
 

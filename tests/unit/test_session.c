@@ -18,9 +18,9 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <xxhash.h>
 
 #include "engine/session.h"
-#include "expertfs/xxh3.h"
 #include "tests/unit/tiny_model.h"
 
 #define TOKENS 50
