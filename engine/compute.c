@@ -16,10 +16,6 @@
  * are 768 KiB, which stay in a core's second-level cache. */
 #define X_BLOCK 32
 
-/* Tiles of ACTS_ROWS quantised activation rows for which the weights are read once. 128 rows of
- * 6,144 columns take a megabyte, half of a second-level cache. */
-#define TILES 8
-
 /* Below this a parallel region costs more (some microseconds) than it saves. */
 #define WORTH 65536.0
 
@@ -38,7 +34,8 @@ static size_t thread_bytes(int max_cols)
 
 size_t compute_bytes(int threads, int max_cols)
 {
-	return (size_t)threads * thread_bytes(max_cols) + TILES * acts_bytes(ACTS_ROWS, max_cols);
+	return (size_t)threads * thread_bytes(max_cols) +
+	       COMPUTE_TILES * acts_bytes(ACTS_ROWS, max_cols);
 }
 
 int compute_init(struct compute *c, int threads, int max_cols, char *why)
@@ -128,11 +125,11 @@ static void row_range(const struct compute *c, int thread, const struct product 
 			  rows - r < COMPUTE_ROWS ? rows - r : COMPUTE_ROWS, y + r);
 }
 
-/* Rows first .. first + rows - 1 of one block, times at most TILES tiles; y belongs to the first one. */
+/* Rows first .. first + rows - 1 of one block, times at most COMPUTE_TILES tiles; y belongs to the first one. */
 static void part_of_block(const struct product *p, const struct acts *a, int tiles, int first,
 			  int rows, float *y)
 {
-	float all[TILES * ACTS_ROWS * WBLOCK];
+	float all[COMPUTE_TILES * ACTS_ROWS * WBLOCK];
 
 	if (rows == WBLOCK) {
 		kernel()->multiply(p->w, first / WBLOCK, a, tiles, y, p->ldy);
@@ -144,13 +141,13 @@ static void part_of_block(const struct product *p, const struct acts *a, int til
 		       (size_t)rows * sizeof(float));
 }
 
-/* Rows first .. end - 1, block after block; y belongs to the first one. TILES tiles, which stay in the
+/* Rows first .. end - 1, block after block; y belongs to the first one. COMPUTE_TILES tiles, which stay in the
  * second-level cache, times all of them, then the next tiles. */
 static void blocks(const struct product *p, int first, int end, float *y)
 {
 	for (int t = 0, n, tiles = compute_tiles(p->n); t < tiles; t += n) {
 		float *to = y + (size_t)(t * ACTS_ROWS) * p->ldy;
-		n = min_int(TILES, tiles - t);
+		n = min_int(COMPUTE_TILES, tiles - t);
 		for (int r = first, rows; r < end; r += rows, to += rows) {
 			rows = min_int(WBLOCK - r % WBLOCK, end - r);
 			part_of_block(p, &p->acts[t], n, r, rows, to);
@@ -231,8 +228,8 @@ static void quantise_item(void *arg, int tile, int thread)
 		 &q->acts[tile]);
 }
 
-/* Up to TILES * ACTS_ROWS activation rows. Matrices of the same groups that follow each other have
- * the rows quantised once. acts [TILES] is room for them, which p is left pointing at. */
+/* Up to COMPUTE_TILES * ACTS_ROWS activation rows. Matrices of the same groups that follow each other have
+ * the rows quantised once. acts [COMPUTE_TILES] is room for them, which p is left pointing at. */
 static void few_rows(const struct compute *c, struct product *p, int count, struct acts *acts)
 {
 	for (int i = 0, n; i < count; i += n) {
@@ -257,16 +254,17 @@ static void few_rows(const struct compute *c, struct product *p, int count, stru
 void matmuls(const struct compute *c, const struct matmul *m, int count, const float *x, size_t ldx,
 	     int n)
 {
-	struct acts acts[TILES];
+	struct acts acts[COMPUTE_TILES];
 	struct product p[MATMULS];
 
-	for (int t = 0; t < n; t += TILES * ACTS_ROWS) {
+	for (int t = 0; t < n; t += COMPUTE_TILES * ACTS_ROWS) {
 		for (int i = 0; i < count; i++)
 			p[i] = (struct product){
 				.w = m[i].w,
 				.x = x + (size_t)t * ldx,
 				.ldx = ldx,
-				.n = n - t < TILES * ACTS_ROWS ? n - t : TILES * ACTS_ROWS,
+				.n = n - t < COMPUTE_TILES * ACTS_ROWS ? n - t
+								       : COMPUTE_TILES * ACTS_ROWS,
 				.y = m[i].y + (size_t)t * m[i].ldy,
 				.ldy = m[i].ldy,
 			};

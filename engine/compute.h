@@ -21,6 +21,9 @@
 #include "engine/pool.h"
 
 #define COMPUTE_ROWS 16 /* matrix rows a thread holds unpacked at once */
+/* Tiles of ACTS_ROWS quantised activation rows for which the weights are read once. 128 rows of
+ * 6,144 columns take a megabyte, half of a second-level cache. */
+#define COMPUTE_TILES 8
 
 struct compute {
 	int threads;

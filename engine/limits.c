@@ -120,8 +120,7 @@ static double memory_speed(const struct compute *cp, const struct dense *d)
 /* A quarter or half of a second-level cache with 4-bit weights. */
 #define PEAK_ROWS  512
 #define PEAK_COLS  1024 /* at most: the buffers of a struct compute are as wide as the model */
-#define PEAK_TILES 8    /* of activations: as many as a product takes at once */
-#define PEAK_ACTS  (PEAK_TILES * ACTS_ROWS)
+#define PEAK_ACTS  (COMPUTE_TILES * ACTS_ROWS)
 #define PEAK_TIMES 2
 
 struct peak {
@@ -130,7 +129,7 @@ struct peak {
 	struct wmat w;
 	float *x; /* [PEAK_ACTS][cols] */
 	float *y; /* [threads][PEAK_ACTS][PEAK_ROWS] */
-	struct acts acts[PEAK_TILES];
+	struct acts acts[COMPUTE_TILES];
 };
 
 static void multiply_in_cache(void *arg, int i, int thread)
@@ -161,14 +160,14 @@ static void lay_out(struct peak *p, void **weights, size_t bytes, char **codes, 
 	size_t threads = (size_t)p->compute->threads;
 
 	*weights = arena_take(a, bytes, 1);
-	*codes = arena_take(a, PEAK_TILES, acts_bytes(ACTS_ROWS, p->cols));
+	*codes = arena_take(a, COMPUTE_TILES, acts_bytes(ACTS_ROWS, p->cols));
 	p->x = arena_take(a, PEAK_ACTS * (size_t)p->cols, sizeof(float));
 	p->y = arena_take(a, threads * PEAK_ACTS * PEAK_ROWS, sizeof(float));
 }
 
 static void quantise(struct peak *p, char *codes)
 {
-	for (size_t i = 0; i < PEAK_TILES && compute_in_int8(p->compute, &p->w); i++) {
+	for (size_t i = 0; i < COMPUTE_TILES && compute_in_int8(p->compute, &p->w); i++) {
 		acts_place(&p->acts[i], ACTS_ROWS, p->cols, wfmt_acts_group(p->w.fmt),
 			   codes + i * acts_bytes(ACTS_ROWS, p->cols));
 		kernel()->quantise(p->x, (size_t)p->cols, &p->acts[i]);

@@ -225,23 +225,22 @@ static void format_speeds(struct bench *b)
 }
 
 #define CACHE_COLS  1024 /* a block of 8 KiB, tiles of 16 KiB */
-#define CACHE_TILES 8    /* as many as a product takes at once */
 #define CACHE_LOOPS 2500
 
 struct cached {
 	struct wmat m;
-	_Alignas(64) char codes[CACHE_TILES][32768];
-	struct acts tile[CACHE_TILES];
+	_Alignas(64) char codes[COMPUTE_TILES][32768];
+	struct acts tile[COMPUTE_TILES];
 };
 
 static void cached_item(void *arg, int item, int thread)
 {
 	const struct cached *c = arg;
-	float y[CACHE_TILES * ACTS_ROWS * WBLOCK];
+	float y[COMPUTE_TILES * ACTS_ROWS * WBLOCK];
 
 	(void)item;
 	for (int i = 0; i < CACHE_LOOPS; i++)
-		kernel()->multiply(&c->m, 0, c->tile, CACHE_TILES, y, WBLOCK);
+		kernel()->multiply(&c->m, 0, c->tile, COMPUTE_TILES, y, WBLOCK);
 	sums[thread % 1024] += y[0] > 0;
 }
 
@@ -249,11 +248,11 @@ static void cache_speed(struct bench *b)
 {
 	static struct cached c;
 	double t[ROUNDS], work = (double)b->compute.threads * CACHE_LOOPS * WBLOCK * CACHE_COLS *
-				 ACTS_ROWS * CACHE_TILES;
+				 ACTS_ROWS * COMPUTE_TILES;
 
 	/* The first block of a narrower matrix is laid over the first bytes of the memory. */
 	c.m = (struct wmat){ b->m[0].fmt, WBLOCK, CACHE_COLS, b->base, b->m[0].scales };
-	for (int i = 0; i < CACHE_TILES; i++) {
+	for (int i = 0; i < COMPUTE_TILES; i++) {
 		acts_place(&c.tile[i], ACTS_ROWS, CACHE_COLS, c.m.fmt.group, c.codes[i]);
 		kernel()->quantise(b->x, COLS, &c.tile[i]);
 	}
@@ -264,7 +263,7 @@ static void cache_speed(struct bench *b)
 	}
 	struct speed got = speed_of(work * 1e-9, t);
 	printf("%-8s in cache  %6.1f Gmadd/s (best %.1f), %d rows\n", kernel()->isa, got.median,
-	       got.best, CACHE_TILES * ACTS_ROWS);
+	       got.best, COMPUTE_TILES * ACTS_ROWS);
 }
 
 static int set_up(struct bench *b, int threads, size_t mib)
