@@ -104,31 +104,17 @@ INLINE void ask_for(struct chunk *c)
 	c->ahead += c->lines * LINE;
 }
 
-/* The sums of a group of g columns. Numbers of tiles must be literals, hence no functions. */
-#define GROUP_SUMS(slot, acts, weights, x, w, g)                                                   \
+/* The sums of a group of add_tile()'s. Numbers of tiles must be literals, hence no function. */
+#define GROUP_SUMS(slot, acts, weights, i)                                                         \
 	do {                                                                                       \
+		ask_for(c);                                                                        \
 		_tile_zero(slot);                                                                  \
-		for (int c_ = 0; c_ < (g); c_ += LINE) {                                           \
-			_tile_loadd(weights, (w) + (size_t)c_ * WBLOCK, LINE);                     \
-			_tile_loadd(acts, (x) + c_, g);                                            \
+		for (int k_ = 0; k_ < g; k_ += LINE) {                                             \
+			_tile_loadd(weights, w + ((i)*g + k_) * WBLOCK, LINE);                     \
+			_tile_loadd(acts, x + (size_t)(i)*step + k_, g);                           \
 			_tile_dpbssd(slot, acts, weights);                                         \
 		}                                                                                  \
 	} while (0)
-
-/* Those of a chunk's n groups. Two are under way at once, as each step of one takes long. */
-#define ALL_SUMS(slot0, slot1, acts, x, step, w, g, n, c)                                          \
-	for (int i_ = 0; i_ < (n); i_ += 2) {                                                      \
-		const int8_t *x_ = (x) + (size_t)i_ * (step);                                      \
-		const uint8_t *w_ = (w) + i_ * (g)*WBLOCK;                                         \
-		GROUP_SUMS(slot0, acts, WEIGHTS_0, x_, w_, g);                                     \
-		if (i_ + 1 < (n))                                                                  \
-			GROUP_SUMS(slot1, acts, WEIGHTS_1, x_ + (step), w_ + (g)*WBLOCK, g);       \
-		ask_for(c);                                                                        \
-		_tile_stored(slot0, (c)->sums[i_], LINE);                                          \
-		ask_for(c);                                                                        \
-		if (i_ + 1 < (n))                                                                  \
-			_tile_stored(slot1, (c)->sums[i_ + 1], LINE);                              \
-	}
 
 /* What n groups' sums add to rows of y, which they begin if `begin`. x_scale: of the first group. */
 INLINE void add_sums(const struct chunk *c, int n, int rows, const float *x_scale, bool begin,
@@ -154,9 +140,9 @@ INLINE void add_tile(struct chunk *c, const uint8_t *w, int g, int first, int n,
 
 	kernel_amx_settle();
 	if (last)
-		ALL_SUMS(SUMS_B0, SUMS_B1, ACTS_B, x, step, w, g, n, c)
+		KERNEL_AMX_SUMS(B, n, c->sums)
 	else
-		ALL_SUMS(SUMS_A0, SUMS_A1, ACTS_A, x, step, w, g, n, c)
+		KERNEL_AMX_SUMS(A, n, c->sums)
 	kernel_amx_settle();
 	if (n == CHUNK / g && a->rows == ACTS_ROWS)
 		add_sums(c, CHUNK / g, ACTS_ROWS, a->scale + at, first == 0, y, ldy);

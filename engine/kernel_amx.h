@@ -35,6 +35,19 @@ kernel_multiply kernel_blocks_amx;
  * _tile_release(). */
 void kernel_amx_configure(int rows, int last, int columns);
 
+/* The sums of n groups, of tile A or B (as a word), into those of memory: GROUP_SUMS(slot, acts, weights,
+ * i), which whoever uses this has, makes those of group i. Two are under way at once, as each step of
+ * one takes long. */
+#define KERNEL_AMX_SUMS(tile, n, sums)                                                             \
+	for (int i_ = 0; i_ < (n); i_ += 2) {                                                      \
+		GROUP_SUMS(SUMS_##tile##0, ACTS_##tile, WEIGHTS_0, i_);                            \
+		if (i_ + 1 < (n))                                                                  \
+			GROUP_SUMS(SUMS_##tile##1, ACTS_##tile, WEIGHTS_1, i_ + 1);                \
+		_tile_stored(SUMS_##tile##0, (sums)[i_], 4 * WBLOCK);                              \
+		if (i_ + 1 < (n))                                                                  \
+			_tile_stored(SUMS_##tile##1, (sums)[i_ + 1], 4 * WBLOCK);                  \
+	}
+
 /* The compiler does not know what memory the tile instructions read and write. */
 static inline __attribute__((always_inline)) void kernel_amx_settle(void)
 {

@@ -10,31 +10,18 @@
 
 #include "engine/kernel_amx.h"
 
-/* Numbers of tiles must be literals, hence no function. Signed codes, or not. */
-#define GROUP_SUMS(slot, acts, weights, is_signed, w, x)                                           \
+/* The sums of a group of add_by_tiles()'s, of signed codes or not. Numbers of tiles must be literals,
+ * hence no function. */
+#define GROUP_SUMS(slot, acts, weights, i)                                                         \
 	do {                                                                                       \
 		_tile_zero(slot);                                                                  \
-		_tile_loadd(weights, w, 4 * WBLOCK);                                               \
-		_tile_loadd(acts, x, GROUP);                                                       \
-		if (is_signed)                                                                     \
+		_tile_loadd(weights, u->codes + (i)*GROUP * WBLOCK, 4 * WBLOCK);                   \
+		_tile_loadd(acts, x + (size_t)(i)*step, GROUP);                                    \
+		if (!s.steps)                                                                      \
 			_tile_dpbssd(slot, acts, weights);                                         \
 		else                                                                               \
 			_tile_dpbsud(slot, acts, weights);                                         \
 	} while (0)
-
-/* Those of a chunk's groups. Two are under way at once, as each step of one takes long. */
-#define ALL_SUMS(slot0, slot1, acts, is_signed, w, x, step, groups, sums)                          \
-	for (int g_ = 0; g_ < (groups); g_ += 2) {                                                 \
-		const int8_t *x_ = (x) + (size_t)g_ * (step);                                      \
-		const uint8_t *w_ = (w) + g_ * GROUP * WBLOCK;                                     \
-		GROUP_SUMS(slot0, acts, WEIGHTS_0, is_signed, w_, x_);                             \
-		if (g_ + 1 < (groups))                                                             \
-			GROUP_SUMS(slot1, acts, WEIGHTS_1, is_signed, w_ + GROUP * WBLOCK,         \
-				   x_ + (step));                                                   \
-		_tile_stored(slot0, (sums)[g_], 4 * WBLOCK);                                       \
-		if (g_ + 1 < (groups))                                                             \
-			_tile_stored(slot1, (sums)[g_ + 1], 4 * WBLOCK);                           \
-	}
 
 /* What the sums of all groups add to y, which is row t's. */
 INLINE void add_sums(struct shape s, const struct unpacked *u, const struct begin *b,
@@ -69,9 +56,9 @@ INLINE void add_by_tiles(struct shape s, const struct unpacked *u, const struct 
 
 	kernel_amx_settle();
 	if (last)
-		ALL_SUMS(SUMS_B0, SUMS_B1, ACTS_B, !s.steps, u->codes, x, step, groups, sums)
+		KERNEL_AMX_SUMS(B, groups, sums)
 	else
-		ALL_SUMS(SUMS_A0, SUMS_A1, ACTS_A, !s.steps, u->codes, x, step, groups, sums)
+		KERNEL_AMX_SUMS(A, groups, sums)
 	kernel_amx_settle();
 	for (int t = 0; t < a->rows; t++, y += ldy)
 		if (groups == GROUPS)
