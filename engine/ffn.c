@@ -47,8 +47,7 @@ void ffn_lay_out(struct ffn_work *w, int rows, int tasks, int hidden, int width,
 
 void ffn_lay_out_rows(struct ffn_rows *r, int n, int hidden, struct arena *a)
 {
-	r->each = acts_bytes(1, hidden);
-	r->codes = arena_take(a, (size_t)n * r->each, 1);
+	r->codes = arena_take(a, (size_t)n, acts_bytes(1, hidden));
 }
 
 static void cut_into_tiles(struct batch *b)
@@ -61,14 +60,14 @@ static void cut_into_tiles(struct batch *b)
 		}
 }
 
-/* Rows of floats, ld apart, as tile number i for a matrix of 8-bit products. */
-static void quantise(const struct batch *b, int i, const struct wmat *m, const float *x, size_t ld)
+/* Where the codes of tile number i go, for the matrix that is wanted. */
+static struct acts *place_tile(const struct batch *b, int i)
 {
 	struct ffn_work *w = b->work;
 
-	acts_place(&w->acts[i], w->tile[i].n, m->cols, wfmt_acts_group(m->fmt),
+	acts_place(&w->acts[i], w->tile[i].n, b->wanted->cols, wfmt_acts_group(b->wanted->fmt),
 		   w->input + (size_t)i * w->acts_bytes);
-	kernel()->quantise(x, ld, &w->acts[i]);
+	return &w->acts[i];
 }
 
 static const float *input_row(const struct ffn_task *t, int i, size_t hidden)
@@ -81,7 +80,8 @@ static struct acts coded_row(const struct ffn_rows *r, int i, const struct wmat 
 {
 	struct acts a;
 
-	acts_place(&a, 1, m->cols, wfmt_acts_group(m->fmt), r->codes + (size_t)i * r->each);
+	acts_place(&a, 1, m->cols, wfmt_acts_group(m->fmt),
+		   r->codes + (size_t)i * acts_bytes(1, m->cols));
 	return a;
 }
 
@@ -101,7 +101,6 @@ static void input_item(void *arg, int i, int thread)
 	const struct ffn_tile *t = &b->work->tile[i];
 	const struct ffn_task *task = t->task;
 	float *floats = (float *)(void *)b->work->input + (size_t)t->at * b->hidden;
-	struct acts *a = &b->work->acts[i];
 
 	(void)thread;
 	if (!compute_in_int8(b->compute, b->wanted)) {
@@ -111,11 +110,11 @@ static void input_item(void *arg, int i, int thread)
 		return;
 	}
 	if (!task->from) {
-		quantise(b, i, b->wanted, input_row(task, t->first, b->hidden), b->hidden);
+		kernel()->quantise(input_row(task, t->first, b->hidden), b->hidden,
+				   place_tile(b, i));
 		return;
 	}
-	acts_place(a, t->n, b->wanted->cols, wfmt_acts_group(b->wanted->fmt),
-		   b->work->input + (size_t)i * b->work->acts_bytes);
+	struct acts *a = place_tile(b, i);
 	for (int r = 0; r < t->n; r++) {
 		struct acts one = coded_row(task->from, task->row[t->first + r], b->wanted);
 		acts_set_row(a, r, &one);
@@ -206,7 +205,7 @@ static void activate_item(void *arg, int i, int thread)
 	activate(t->task->biases, gate, b->work->up + (size_t)t->at * b->width, t->n,
 		 (int)b->width);
 	if (compute_in_int8(b->compute, b->wanted))
-		quantise(b, i, b->wanted, gate, b->width);
+		kernel()->quantise(gate, b->width, place_tile(b, i));
 }
 
 void ffn_run(const struct compute *cp, const struct ffn_task *t, int count, struct ffn_work *w)

@@ -29,8 +29,7 @@ struct ffn_rows {
 	const float *x; /* [n][hidden] */
 	int n;
 	int group;   /* of columns, that codes are of; 0: of none yet */
-	char *codes; /* [n] */
-	size_t each; /* bytes of a row's */
+	char *codes; /* [n][acts_bytes(1, hidden)] */
 };
 
 struct ffn_task {
