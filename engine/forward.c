@@ -11,8 +11,8 @@
 
 #include "engine/attention_grouped.h"
 #include "engine/fail.h"
-#include "engine/min.h"
 #include "engine/ffn.h"
+#include "engine/min.h"
 #include "engine/norm.h"
 #include "engine/rope.h"
 

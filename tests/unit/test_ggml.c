@@ -201,7 +201,7 @@ static void products(void **state)
 }
 
 #define TILES 3
-#define LEAST 4 /* rows of a last tile from which on it is worth AMX, and less */
+#define FEW   4 /* rows of a tile: too few for AMX */
 
 /* y[t][r] of a block and `rows` rows of x. */
 static void block_times(const struct kernel_table *k, const struct wmat *m, int block,
@@ -222,7 +222,7 @@ static void block_times(const struct kernel_table *k, const struct wmat *m, int 
 /* Every instruction set gives the bits of plain C. */
 static void same_products(void **state)
 {
-	static const int rows[] = { 1, LEAST, ACTS, ACTS_ROWS + LEAST, 2 * ACTS_ROWS + ACTS };
+	static const int rows[] = { 1, FEW, ACTS, ACTS_ROWS + FEW, 2 * ACTS_ROWS + ACTS };
 	static float x[TILES * ACTS_ROWS * COLS], y[2][TILES * ACTS_ROWS][WBLOCK];
 
 	(void)state;
