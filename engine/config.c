@@ -250,7 +250,7 @@ static int read_router(const struct json_in *in, struct model_config *c, char *w
 		r = read_experts(in, c, why);
 	if (r)
 		return r;
-	if (c->arch->two_codes && in_at(in, "rope_parameters") && !in_at(in, "rope_scaling"))
+	if (config_own_class(in, c))
 		c->norm_topk = false;
 	c->scoring = c->arch->scoring;
 	c->group_score = c->arch->group_score;

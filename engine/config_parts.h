@@ -14,6 +14,8 @@
 /* config_rope.c: base, scaling and pairing of the rotation of c->rope numbers; the scale of scores
  * over keys of key_dim numbers. */
 int config_read_rope(const struct json_in *in, int key_dim, struct model_config *c, char *why);
+/* Whether, of a family with two codes (struct arch), this is a model of transformers' own class. */
+bool config_own_class(const struct json_in *in, const struct model_config *c);
 
 /* config_layers.c: which layers have experts, an indexer of their own, a window. */
 int config_read_layers(const struct json_in *in, struct model_config *c, char *why);

@@ -123,16 +123,15 @@ static int read_scaling(const struct json_in *in, const struct json_in *top, str
 }
 
 /* The object that says how positions turn, into `out` (out->obj NULL: there is none). */
-static int find_object(const struct json_in *in, struct json_in *out, const char **key, char *why)
+static int find_object(const struct json_in *in, struct json_in *out, char *why)
 {
-	const char *name;
+	/* Where both stand, transformers 5 takes the former. */
+	const char *key = in_at(in, "rope_scaling") ? "rope_scaling" : "rope_parameters", *name;
 	json_t *value;
 
-	/* Where both stand, transformers 5 takes this. */
-	*key = in_at(in, "rope_scaling") ? "rope_scaling" : "rope_parameters";
-	*out = (struct json_in){ in_at(in, *key), in->where };
+	*out = (struct json_in){ in_at(in, key), in->where };
 	if (out->obj && !json_is_object(out->obj))
-		return fail(why, EINVAL, "%s: \"%s\" is not an object", in->where, *key);
+		return fail(why, EINVAL, "%s: \"%s\" is not an object", in->where, key);
 	json_object_foreach(
 		(json_t *)(uintptr_t)out->obj, name,
 		value) if (json_is_object(value)) return fail(why, EINVAL,
@@ -140,12 +139,17 @@ static int find_object(const struct json_in *in, struct json_in *out, const char
 							      "\"%.100s\" turn: one "
 							      "rotation for each type of layer is "
 							      "not supported",
-							      in->where, *key, name);
+							      in->where, key, name);
 	return 0;
 }
 
+bool config_own_class(const struct json_in *in, const struct model_config *c)
+{
+	return c->arch->two_codes && in_at(in, "rope_parameters") && !in_at(in, "rope_scaling");
+}
+
 /* DeepSeek's latent attention counts the stretching a second time, in the scores. */
-static int read_score_scale(const struct json_in *rope, const char *key, int key_dim,
+static int read_score_scale(const struct json_in *in, const struct json_in *rope, int key_dim,
 			    struct model_config *c, char *why)
 {
 	double all = 0;
@@ -154,7 +158,7 @@ static int read_score_scale(const struct json_in *rope, const char *key, int key
 	c->score_scale = 1.0f / sqrtf((float)key_dim);
 	if (c->attention != ATTENTION_LATENT || c->rope_scaling.kind == ROPE_PLAIN)
 		return 0;
-	if (!c->arch->two_codes || strcmp(key, "rope_scaling") == 0)
+	if (!config_own_class(in, c))
 		r = in_number(rope, "mscale_all_dim", 0, 1e3, 0, &all, why);
 	if (!r && all != 0)
 		c->score_scale *= (float)pow(mscale(c->rope_scaling.factor, all), 2);
@@ -164,8 +168,7 @@ static int read_score_scale(const struct json_in *rope, const char *key, int key
 int config_read_rope(const struct json_in *in, int key_dim, struct model_config *c, char *why)
 {
 	struct json_in rope;
-	const char *key;
-	int r = find_object(in, &rope, &key, why);
+	int r = find_object(in, &rope, why);
 
 	if (!r)
 		r = in_number(rope.obj && in_at(&rope, "rope_theta") ? &rope : in, "rope_theta", 1,
@@ -174,5 +177,5 @@ int config_read_rope(const struct json_in *in, int key_dim, struct model_config 
 		r = in_bool(in, "rope_interleave", false, &c->rope_interleave, why);
 	if (!r && rope.obj)
 		r = read_scaling(&rope, in, c, why);
-	return r ? r : read_score_scale(&rope, key, key_dim, c, why);
+	return r ? r : read_score_scale(in, &rope, key_dim, c, why);
 }
