@@ -39,9 +39,10 @@ ALL_LDFLAGS = -fopenmp -pthread $(SANITIZER) $(LDFLAGS)
 # Kernels are the same plain loops, compiled once per instruction set and chosen at run time
 # (engine/kernel.h); everything else is built for the baseline processor.
 ARCH     := $(shell $(CC) -dumpmachine | cut -d- -f1)
-KERNEL_ISAS := plain $(if $(filter x86_64,$(ARCH)),avx2 avx512 vnni)$(if $(filter aarch64,$(ARCH)),dotprod)
+KERNEL_ISAS := plain $(if $(filter x86_64,$(ARCH)),avx2 avxvnni avx512 vnni)$(if $(filter aarch64,$(ARCH)),dotprod)
 ISA_plain  :=
 ISA_avx2   := -mavx2 -mfma -mf16c
+ISA_avxvnni := $(ISA_avx2) -mavxvnni
 ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512
 ISA_vnni   := $(ISA_avx512) -mavx512vnni
 ISA_amx    := $(ISA_vnni) -mamx-tile -mamx-int8

@@ -5,6 +5,7 @@
  *
  *	plain     any processor
  *	avx2      x86-64-v3: Haswell (2013), Zen (2017) and later
+ *	avxvnni   Alder Lake, Zen 5 and later: the same, with VNNI's 8-bit products of 256 bits
  *	avx512    Skylake-X: 512-bit floats; 8-bit products as avx2 has them
  *	vnni      Ice Lake, Zen 4 and later: 8-bit products of 512 bits
  *	amx       Sapphire Rapids and later: the same, but prompts by kernel_amx.c
@@ -25,13 +26,13 @@
 
 extern const struct kernel_table kernel_plain;
 #ifdef __x86_64__
-extern const struct kernel_table kernel_avx2, kernel_avx512, kernel_vnni;
+extern const struct kernel_table kernel_avx2, kernel_avxvnni, kernel_avx512, kernel_vnni;
 static struct kernel_table kernel_amx;
 #elif defined(__aarch64__)
 extern const struct kernel_table kernel_dotprod;
 #endif
 
-static const struct kernel_table *usable[6];
+static const struct kernel_table *usable[7];
 static const struct kernel_table *best;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -46,6 +47,8 @@ static int find(int n)
 	    !__get_cpuid(1, &a, &b, &f, &d) || !(f & 1u << 29))
 		return n;
 	usable[n++] = &kernel_avx2;
+	if (__get_cpuid_count(7, 1, &a, &b, &f, &d) && a & 1u << 4)
+		usable[n++] = &kernel_avxvnni;
 	if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
 	    !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
 		return n;

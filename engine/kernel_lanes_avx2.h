@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The lanes of kernel_lanes.h, which includes this and says what each of these does.
- * AVX2: two vectors of eight.
+ * AVX2: two vectors of eight. With AVX-VNNI products are summed in 32 bits at once.
  */
 #ifndef ENGINE_KERNEL_LANES_AVX2_H
 #define ENGINE_KERNEL_LANES_AVX2_H
 
 #include <immintrin.h>
 
-#define TILE        2
 #define ABSORB_TILE 1
-#define Q8_BIAS     0 /* signs are moved to the activations: no bias */
+#ifdef __AVXVNNI__
+#define TILE    4
+#define Q8_BIAS 4 /* dot_q8() adds 128 to the weights: sums begin at bias << 4 instead of 0 */
+#else
+#define TILE    2
+#define Q8_BIAS 0 /* signs are moved to the activations: no bias */
+#endif
 
 struct codes {
 	__m256i a, b;
@@ -21,7 +26,7 @@ struct ints {
 };
 
 struct part {
-	__m256i a, b; /* of 16 bits */
+	__m256i a, b; /* of 16 bits, or of 32 with AVX-VNNI */
 };
 
 struct floats {
@@ -45,11 +50,6 @@ INLINE struct codes low_nibbles(struct codes c)
 INLINE struct codes high_nibbles(struct codes c)
 {
 	return low_nibbles((struct codes){ _mm256_srli_epi16(c.a, 4), _mm256_srli_epi16(c.b, 4) });
-}
-
-INLINE struct codes ready_q8(struct codes c)
-{
-	return c;
 }
 
 INLINE struct ints all_ints(int32_t x)
@@ -101,6 +101,43 @@ INLINE int32_t sum_of_ints(struct ints a)
 	return _mm_cvtsi128_si32(_mm_add_epi32(h, _mm_shuffle_epi32(h, 0xb1)));
 }
 
+#ifdef __AVXVNNI__
+INLINE struct codes ready_q8(struct codes c)
+{
+	__m256i sign = _mm256_set1_epi8(-128);
+
+	return (struct codes){ _mm256_xor_si256(c.a, sign), _mm256_xor_si256(c.b, sign) };
+}
+
+INLINE struct part part_begin(struct ints sums)
+{
+	return (struct part){ sums.a, sums.b };
+}
+
+INLINE struct part dot_q4(struct part p, struct codes w, const int8_t *x)
+{
+	__m256i v = _mm256_set1_epi32(four(x));
+
+	return (struct part){ _mm256_dpbusd_avx_epi32(p.a, w.a, v),
+			      _mm256_dpbusd_avx_epi32(p.b, w.b, v) };
+}
+
+INLINE struct part dot_q8(struct part p, struct codes w, const int8_t *x)
+{
+	return dot_q4(p, w, x);
+}
+
+INLINE struct ints part_end(struct ints sums, struct part p)
+{
+	(void)sums;
+	return (struct ints){ p.a, p.b };
+}
+#else
+INLINE struct codes ready_q8(struct codes c)
+{
+	return c;
+}
+
 INLINE struct part part_begin(struct ints sums)
 {
 	(void)sums;
@@ -132,6 +169,7 @@ INLINE struct ints part_end(struct ints sums, struct part p)
 	return (struct ints){ _mm256_add_epi32(sums.a, _mm256_madd_epi16(p.a, one)),
 			      _mm256_add_epi32(sums.b, _mm256_madd_epi16(p.b, one)) };
 }
+#endif
 
 INLINE struct floats no_floats(void)
 {
