@@ -5,9 +5,9 @@
  * Parallelism is over rows of the matrix, each output number is computed by one thread in the
  * kernels' fixed order: any number of threads and any number of activation rows give the same bits.
  *
- * Activations are quantised to 8 bits for matrices of 8 bits and fewer, except GGUF's Q2_K
- * (wfmt_acts_group()), unless float_activations says that the weights are to be unpacked and
- * multiplied as floats: slower, and what tests compare with.
+ * Activations are quantised to 8 bits for matrices of 8 bits and fewer (wfmt_acts_group()), unless
+ * float_activations says that the weights are to be unpacked and multiplied as floats: slower, and
+ * what tests compare with.
  *
  * One forward pass at a time may use a struct compute.
  */

@@ -119,8 +119,7 @@ int wfmt_acts_group(struct wfmt f)
 {
 	if (f.group)
 		return f.group;
-	/* Q2_K has minima of 16 columns. */
-	return f.type >= W_Q8_0 && f.type != W_Q2_K ? 32 : 0;
+	return f.type >= W_Q8_0 ? 32 : 0;
 }
 
 size_t acts_bytes(int rows, int max_cols)

@@ -10,7 +10,7 @@
  *
  *	y = 0, then for each group of 32 columns in ascending order, each line rounded as it says:
  *	y = fma(round(sum(codes * x codes) * scale), x scale, y)     once, or of each 16 columns
- *	y = fma(min, round(x scale * sum(x codes)), y)               if the format has minima
+ *	y = fma(min, round(x scale * sum(x codes)), y)               if the format has minima, behind each of these
  *
  * Codes are signed, or not: then the format's offset, which should be taken off each, is taken off at
  * once, as so many times the sum of the activations' codes. Either way the sums of integers are exact.
@@ -30,7 +30,7 @@
  * all activation rows, [group][row] as in struct acts. */
 struct begin {
 	int32_t sum[2][GROUPS * ACTS_ROWS]; /* of a group, or of its halves */
-	float low[GROUPS * ACTS_ROWS];
+	float low[2][GROUPS * ACTS_ROWS];
 };
 
 INLINE void begin_chunk(struct shape s, int offset, const struct acts *a, int first, int groups,
@@ -45,8 +45,11 @@ INLINE void begin_chunk(struct shape s, int offset, const struct acts *a, int fi
 		b->sum[0][i] = one;
 		b->sum[1][i] = all - one;
 	}
-	for (int i = 0; i < n && s.has_min; i++)
-		b->low[i] = a->scale[at + (size_t)i] * ((float)bias[i] * -0.125f);
+	for (int i = 0; i < n && s.has_min; i++) {
+		float scale = a->scale[at + (size_t)i];
+		b->low[0][i] = scale * ((float)(s.fine ? half[i] : bias[i]) * -0.125f);
+		b->low[1][i] = s.fine ? scale * ((float)(bias[i] - half[i]) * -0.125f) : 0;
+	}
 }
 
 /* 16 columns: sums of `tile` rows of x. */
@@ -80,17 +83,19 @@ INLINE void add_tile(struct shape s, const struct unpacked *u, const struct begi
 		const float *x_scale = a->scale + from + at;
 
 		for (int h = 0; h < 2; h++) {
+			const int part = s.fine ? 2 * g + h : g;
 			for (int t = 0; t < tile && (s.fine || h == 0); t++)
 				/* Those of all groups and rows have been filled in.
 				 * NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage) */
 				sums[t] = all_ints(b->sum[h][at + (size_t)t]);
 			add_columns(s, w + h * 16 * WBLOCK, x + 16 * h, tile, sums);
-			struct floats scale = load_floats(u->scale[s.fine ? 2 * g + h : g]);
+			struct floats scale = load_floats(u->scale[part]);
 			for (int t = 0; t < tile && (s.fine || h == 1); t++)
 				out[t] = add_group(out[t], sums[t], scale, x_scale[t]);
+			for (int t = 0; t < tile && s.has_min && (s.fine || h == 1); t++)
+				out[t] = add_scaled(out[t], load_floats(u->min[part]),
+						    b->low[s.fine ? h : 0][at + (size_t)t]);
 		}
-		for (int t = 0; t < tile && s.has_min; t++)
-			out[t] = add_scaled(out[t], load_floats(u->min[g]), b->low[at + (size_t)t]);
 	}
 	for (int t = 0; t < tile; t++)
 		store_floats(y + (size_t)(row + t) * ldy, out[t]);
@@ -140,16 +145,15 @@ INLINE void one_row(struct shape s, int offset, unpack_fn *unpack, const uint8_t
 	unpack(s, from, ld, groups, u);
 	for (int g = 0; g < groups; g++) {
 		const float x_scale = a->scale[first + g];
-		struct ints one = u->sums[2 * g], other = u->sums[2 * g + 1];
-		if (s.fine) {
-			out = add_group(out, one, load_floats(u->scale[2 * g]), x_scale);
-			out = add_group(out, other, load_floats(u->scale[2 * g + 1]), x_scale);
-		} else {
-			out = add_group(out, add_ints(one, other), load_floats(u->scale[g]),
-					x_scale);
+		for (int h = 0; h < (s.fine ? 2 : 1); h++) {
+			const int part = s.fine ? 2 * g + h : g;
+			struct ints sum = u->sums[2 * g + h];
+			if (!s.fine)
+				sum = add_ints(sum, u->sums[2 * g + 1]);
+			out = add_group(out, sum, load_floats(u->scale[part]), x_scale);
+			if (s.has_min)
+				out = add_scaled(out, load_floats(u->min[part]), b.low[h][g]);
 		}
-		if (s.has_min)
-			out = add_scaled(out, load_floats(u->min[g]), b.low[g]);
 	}
 	store_floats(y, out);
 }
@@ -158,10 +162,11 @@ INLINE void one_row(struct shape s, int offset, unpack_fn *unpack, const uint8_t
 typedef void add_fn(int offset, const struct unpacked *u, const struct acts *a, bool last,
 		    int first, int groups, float *y, size_t ldy);
 
-#define PLAIN    ((struct shape){ .steps = 4 })
-#define WITH_MIN ((struct shape){ .steps = 4, .has_min = true })
-#define FINE     ((struct shape){ .steps = 2, .fine = true })
-#define SIGNED   ((struct shape){ .steps = 0 })
+#define PLAIN         ((struct shape){ .steps = 4 })
+#define WITH_MIN      ((struct shape){ .steps = 4, .has_min = true })
+#define FINE          ((struct shape){ .steps = 2, .fine = true })
+#define FINE_WITH_MIN ((struct shape){ .steps = 4, .fine = true, .has_min = true })
+#define SIGNED        ((struct shape){ .steps = 0 })
 
 #define SHAPE(shape)                                                                               \
 	static __attribute__((noinline)) void add_##shape(                                         \
@@ -175,6 +180,7 @@ typedef void add_fn(int offset, const struct unpacked *u, const struct acts *a, 
 SHAPE(PLAIN)
 SHAPE(WITH_MIN)
 SHAPE(FINE)
+SHAPE(FINE_WITH_MIN)
 SHAPE(SIGNED)
 
 /* What dot_q8() adds to the codes. */
@@ -256,6 +262,7 @@ void MULTIPLY(const struct wmat *m, int block, const struct acts *a, int tiles, 
 		FORMAT(W_Q8_0, 32, 34, SIGNED, q8_0, SIGNED_OFFSET);
 		FORMAT(W_IQ4_NL, 32, 18, SIGNED, iq4_nl, SIGNED_OFFSET);
 		FORMAT(W_MXFP4, 32, 17, SIGNED, mxfp4, SIGNED_OFFSET);
+		FORMAT(W_Q2_K, 256, 84, FINE_WITH_MIN, q2_k, 0);
 		FORMAT(W_Q3_K, 256, 110, FINE, q3_k, 4);
 		FORMAT(W_Q4_K, 256, 144, WITH_MIN, q4_k, 0);
 		FORMAT(W_Q5_K, 256, 176, WITH_MIN, q5_k, 0);

@@ -39,7 +39,7 @@ INLINE void add_sums(struct shape s, const struct unpacked *u, const struct begi
 			sum = _mm512_add_epi32(sum, all_ints(b->sum[0][at]).v);
 		out = add_group(out, (struct ints){ sum }, load_floats(u->scale[g]), x_scale[at]);
 		if (s.has_min)
-			out = add_scaled(out, load_floats(u->min[g]), b->low[at]);
+			out = add_scaled(out, load_floats(u->min[g]), b->low[0][at]);
 	}
 	store_floats(y, out);
 }

@@ -8,8 +8,8 @@
  * each at once, and taken apart then: that moves half as many bytes, and the rest are operations on
  * vectors without regard to rows. Scales are vectors of 16 rows, too.
  *
- * Within 32 columns, w = scale * (code - offset) + min; scales may be of 16 columns. The offset is one
- * of the format (kernel_blocks.c). p points at the first row's blocks, rows lie ld bytes apart.
+ * Within 32 columns, w = scale * (code - offset) + min; scales and minima may be of 16 columns. The
+ * offset is one of the format (kernel_blocks.c). p points at the first row's blocks, rows lie ld bytes apart.
  */
 #ifndef ENGINE_KERNEL_UNPACK_H
 #define ENGINE_KERNEL_UNPACK_H
@@ -25,7 +25,7 @@
 /* How a format's codes are multiplied. */
 struct shape {
 	int steps; /* calls of dot_q4() to a part, as the codes' size allows; 0: signed codes, dot_q8() */
-	bool fine; /* scales of 16 columns */
+	bool fine; /* scales and minima of 16 columns */
 	bool has_min;
 	bool one_row; /* of activations: multiplied as soon as unpacked, not stored */
 };
@@ -37,8 +37,8 @@ struct unpacked {
 	_Alignas(64) uint8_t codes[CHUNK * WBLOCK]; /* [CHUNK / 4][WBLOCK][4] */
 	struct ints sums[2 * GROUPS];               /* with one_row instead: of 16 columns each */
 	float scale[2 * GROUPS][WBLOCK];            /* of a group each, or of 16 columns each */
-	float min[GROUPS][WBLOCK];
-	const int8_t *x;         /* with one_row: its codes */
+	float min[2 * GROUPS][WBLOCK];              /* the same */
+	const int8_t *x;                            /* with one_row: its codes */
 	const int32_t *begin[2]; /* and where the sums of a group's halves begin */
 	const uint8_t *ahead;    /* what the next block is read from, see ask_for() */
 };
@@ -290,6 +290,39 @@ INLINE void q5_k(struct shape s, const uint8_t *p, size_t ld, int groups, struct
 			put(s, u, 64 * c + 32 + i, hi);
 		}
 	}
+}
+
+INLINE void q2_k_scales(const uint8_t *p, size_t ld, struct unpacked *u)
+{
+	uint32_t w[4][WBLOCK];
+	float d[WBLOCK], dmin[WBLOCK];
+
+	load_words(u, p, ld, w);
+	const struct codes both = take_words(u, p + 80, ld);
+	store_floats(d, half_floats(both, 0));
+	store_floats(dmin, half_floats(both, 1));
+	for (int k = 0; k < 16; k++)
+		for (int r = 0; r < WBLOCK; r++) {
+			int b = byte_of(w, k, r);
+			u->scale[k][r] = d[r] * (float)(b & 15);
+			u->min[k][r] = -dmin[r] * (float)(b >> 4);
+		}
+}
+
+INLINE void q2_k(struct shape s, const uint8_t *p, size_t ld, int groups, struct unpacked *u)
+{
+	(void)groups;
+	q2_k_scales(p, ld, u);
+	for (int n = 0; n < 2; n++)
+		for (int i = 0; i < 32; i += 16) {
+			struct codes q[4], to[4];
+			take_rows(u, p + 16 + 32 * n + i, ld, q);
+			for (int j = 0; j < 4; j++) {
+				for (int k = 0; k < 4; k++)
+					to[k] = bits(q[k], 2 * j, 3);
+				put(s, u, 128 * n + 32 * j + i, to);
+			}
+		}
 }
 
 /* 64 codes: four times 16, 32 columns apart, that share 16 bytes of two upper bits each. */
