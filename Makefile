@@ -45,7 +45,7 @@ ISA_avx2   := -mavx2 -mfma -mf16c
 ISA_avxvnni := $(ISA_avx2) -mavxvnni
 ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512
 ISA_vnni   := $(ISA_avx512) -mavx512vnni
-ISA_amx    := $(ISA_vnni) -mamx-tile -mamx-int8
+ISA_amx    := $(ISA_vnni) -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16
 ISA_dotprod := -march=armv8.2-a+dotprod
 # kernel_int8 and kernel_blocks write their multiply-adds out, ggml has none: they must round the same in every
 # instruction set.
@@ -55,7 +55,7 @@ INT8_CFLAGS   := -O3 -ffp-contract=off -fno-math-errno
 objs       = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 POLICY_OBJS := $(call objs,$(wildcard cachepolicy/*.c))
 STORE_OBJS  := $(call objs,$(filter-out expertfs/main.c,$(wildcard expertfs/*.c)))
-ENGINE_OBJS := $(call objs,$(filter-out engine/main.c engine/kernel_isa.c engine/kernel_int8.c engine/kernel_blocks.c engine/ggml.c $(if $(filter-out x86_64,$(ARCH)),engine/kernel_amx.c),$(wildcard engine/*.c))) \
+ENGINE_OBJS := $(call objs,$(filter-out engine/main.c engine/kernel_isa.c engine/kernel_int8.c engine/kernel_blocks.c engine/ggml.c $(if $(filter-out x86_64,$(ARCH)),engine/kernel_amx.c engine/kernel_mix_amx.c),$(wildcard engine/*.c))) \
                $(foreach i,$(KERNEL_ISAS),$(BUILD)/obj/engine/kernel_$(i).o $(BUILD)/obj/engine/int8_$(i).o $(BUILD)/obj/engine/ggml_$(i).o \
                                   $(BUILD)/obj/engine/blocks_$(i).o) \
                $(if $(filter x86_64,$(ARCH)),$(BUILD)/obj/engine/blocks_amx.o)
@@ -109,7 +109,7 @@ $(eval $(call isa_rule,int8,kernel_int8,$(KERNEL_ISAS),INT8_CFLAGS))
 $(eval $(call isa_rule,ggml,ggml,$(KERNEL_ISAS),INT8_CFLAGS))
 $(eval $(call isa_rule,blocks,kernel_blocks,$(KERNEL_ISAS) amx,INT8_CFLAGS))
 
-$(BUILD)/obj/engine/kernel_amx.o: ALL_CFLAGS += $(INT8_CFLAGS) $(ISA_amx)
+$(BUILD)/obj/engine/kernel_amx.o $(BUILD)/obj/engine/kernel_mix_amx.o: ALL_CFLAGS += $(INT8_CFLAGS) $(ISA_amx)
 
 # cmocka 2 would have assert_in_range by another name, which 1.1 does not know.
 $(BUILD)/obj/tests/unit/%.o: private ALL_CFLAGS += -Wno-deprecated-declarations

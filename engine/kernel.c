@@ -61,6 +61,7 @@ static int find(int n)
 	kernel_amx = kernel_vnni;
 	kernel_amx.isa = "amx";
 	kernel_amx.multiply = kernel_multiply_amx;
+	kernel_amx.mix_many = kernel_mix_amx;
 	usable[n++] = &kernel_amx;
 	return n;
 }

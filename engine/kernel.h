@@ -50,6 +50,9 @@ void acts_set_row(struct acts *a, int row, const struct acts *one);
 typedef void kernel_multiply(const struct wmat *m, int block, const struct acts *a, int tiles,
 			     float *y, size_t ldy);
 
+typedef void kernel_mix(const float *p, size_t ldp, int np, const float *y, size_t ldy, int ny,
+			int n, float *out, size_t ldo);
+
 struct kernel_table {
 	const char *isa;
 	/* Rows row .. row + rows - 1 of m as m->cols floats each, ld floats apart: the bits of
@@ -65,8 +68,10 @@ struct kernel_table {
 	void (*axpy)(float *y, float a, const float *x, int n);
 	/* out[a * ldo + c] += p[a * ldp + b] * y[b * ldy + c] for a < np and c < n, b = 0 .. ny - 1
 	 * in this order: the bits of ny calls of axpy() for each a. */
-	void (*mix_block)(const float *p, size_t ldp, int np, const float *y, size_t ldy, int ny,
-			  int n, float *out, size_t ldo);
+	kernel_mix *mix_block;
+	/* The same for many rows, by what is fastest: a row's bits are the same whatever np and the
+	 * other rows are, but need not be those of mix_block(); each product is right to 2^-16. */
+	kernel_mix *mix_many;
 	/* gate = silu(gate) * up, silu(v) = v / (1 + exp(-v)). */
 	void (*swiglu)(float *gate, const float *up, int n);
 	/* gpt-oss's form: g = min(gate, limit), u = up within -limit .. limit,

@@ -56,30 +56,43 @@ bool kernel_amx_usable(void)
 {
 	unsigned a, b, c, d;
 
-	if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & 1u << 24) || !(d & 1u << 25))
+	/* Tiles, with products of bytes and of bfloat16; AVX-512 with the latter. */
+	if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || ~d & (1u << 22 | 1u << 24 | 1u << 25))
+		return false;
+	if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & 1u << 5))
 		return false;
 	return syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
 }
 
-void kernel_amx_configure(int rows, int last, int columns)
+void kernel_amx_load(const struct kernel_amx_tile *tiles)
 {
 	struct tile_config t = { .palette = 1 };
 
-	for (int i = SUMS_A0; i <= SUMS_B1; i++) {
-		t.lines[i] = (uint8_t)(i < SUMS_B0 ? rows : last);
-		t.bytes_a_line[i] = LINE;
-	}
-	for (int i = ACTS_A; i <= ACTS_B; i++) {
-		t.lines[i] = (uint8_t)(i == ACTS_A ? rows : last);
-		t.bytes_a_line[i] = (uint16_t)columns;
-	}
-	for (int i = WEIGHTS_0; i <= WEIGHTS_1; i++) {
-		t.lines[i] = (uint8_t)(columns / 4);
-		t.bytes_a_line[i] = LINE;
+	for (int i = 0; i < KERNEL_AMX_TILES; i++) {
+		t.lines[i] = tiles[i].lines;
+		t.bytes_a_line[i] = tiles[i].bytes_a_line;
 	}
 	/* gcc's header says that the instruction reads the first 8 bytes: the others might be left out. */
 	__asm__ volatile("" ::"r"(&t) : "memory");
 	_tile_loadconfig(&t);
+}
+
+void kernel_amx_configure(int rows, int last, int columns)
+{
+	const struct kernel_amx_tile sums = { (uint8_t)rows, LINE },
+				     last_sums = { (uint8_t)last, LINE },
+				     acts = { (uint8_t)rows, (uint8_t)columns },
+				     last_acts = { (uint8_t)last, (uint8_t)columns },
+				     weights = { (uint8_t)(columns / 4), LINE };
+
+	kernel_amx_load((const struct kernel_amx_tile[]){ [SUMS_A0] = sums,
+							  [SUMS_A1] = sums,
+							  [SUMS_B0] = last_sums,
+							  [SUMS_B1] = last_sums,
+							  [ACTS_A] = acts,
+							  [ACTS_B] = last_acts,
+							  [WEIGHTS_0] = weights,
+							  [WEIGHTS_1] = weights });
 }
 
 #define INLINE static inline __attribute__((always_inline))

@@ -14,13 +14,24 @@
 bool kernel_amx_usable(void);
 
 kernel_multiply kernel_multiply_amx;
+/* Of kernel_mix_amx.c: see mix_many in struct kernel_table. */
+kernel_mix kernel_mix_amx;
 /* Activation rows below which VNNI is as fast. */
 #define KERNEL_AMX_FEW 9
 
 /* Of kernel_blocks.c: GGUF's formats, any number of rows. */
 kernel_multiply kernel_blocks_amx;
 
-/* The eight tiles: two sums, a tile of activations as A and the last one, which may have fewer rows,
+#define KERNEL_AMX_TILES 8
+
+struct kernel_amx_tile {
+	uint8_t lines, bytes_a_line;
+};
+
+/* Gives the tiles their shapes and clears them. Until _tile_release(). */
+void kernel_amx_load(const struct kernel_amx_tile *tiles);
+
+/* The eight tiles of products with 8-bit activations: two sums, a tile of activations as A and the last one, which may have fewer rows,
  * as B; weights of either. Numbers of tiles must be literals. */
 #define SUMS_A0   0
 #define SUMS_A1   1

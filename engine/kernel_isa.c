@@ -302,6 +302,7 @@ const struct kernel_table TABLE = {
 	.dot_block = dot_block,
 	.axpy = axpy,
 	.mix_block = mix_block,
+	.mix_many = mix_block,
 	.swiglu = swiglu,
 	.swiglu_clamped = swiglu_clamped,
 	.softmax = softmax,

@@ -47,7 +47,7 @@ tidy()
 	# Kernels are compiled once per instruction set; one of them is enough to look at.
 	# shellcheck disable=SC2046
 	found=$(clang-tidy --quiet "$1" -- -std=gnu11 -D_GNU_SOURCE -DFUSE_USE_VERSION=314 -DKERNEL_ISA=plain -DEXPERTFS_VERSION='"lint"' -I. \
-		$(case $1 in *kernel_amx.c) echo -march=sapphirerapids ;; esac) \
+		$(case $1 in *_amx.c) echo -march=sapphirerapids ;; esac) \
 		$(pkg-config --cflags fuse3 jansson libpcre2-8) 2>&1) && return
 	grep -v -E 'warnings? generated|^Suppressed|^Use -header-filter' <<<"$found"
 	return 1

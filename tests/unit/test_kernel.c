@@ -204,6 +204,51 @@ static void blocks_give_the_bits_of_axpy(void **state)
 				}
 }
 
+/* One case of many_rows_mixed_are_right(); the sums begin at 1. */
+static void mix_many_is_right(const struct kernel_table *k, int np, int ny, int n)
+{
+	static float p[40 * 303], y[303 * 205], out[40 * 204], one[204];
+	const size_t ldp = (size_t)ny + 3, ldy = (size_t)n + 5, ldo = (size_t)n + 1;
+
+	fill(p, np * (int)ldp);
+	fill(y, ny * (int)ldy);
+	for (size_t i = 0; i < (size_t)np * ldo; i++)
+		out[i] = 1;
+	k->mix_many(p, ldp, np, y, ldy, ny, n, out, ldo);
+	for (int a = 0; a < np; a++) {
+		for (int c = 0; c < n; c++) {
+			double sum = 1, most = 1;
+			for (int b = 0; b < ny; b++) {
+				double d = (double)p[(size_t)a * ldp + (size_t)b] *
+					   (double)y[(size_t)b * ldy + (size_t)c];
+				sum += d;
+				most += fabs(d);
+			}
+			if (fabs((double)out[(size_t)a * ldo + (size_t)c] - sum) > 0x1p-16 * most)
+				fail_msg("%s %d %d %d: %.9g, not %.9g", k->isa, np, ny, n,
+					 (double)out[(size_t)a * ldo + (size_t)c], sum);
+		}
+		assert_true(out[(size_t)a * ldo + (size_t)n] == 1);
+		for (int c = 0; c < n; c++)
+			one[c] = 1;
+		k->mix_many(p + (size_t)a * ldp, ldp, 1, y, ldy, ny, n, one, ldo);
+		assert_true(same_bits(out + (size_t)a * ldo, one, (size_t)n));
+	}
+}
+
+static void many_rows_mixed_are_right(void **state)
+{
+	static const int rows[] = { 1, 15, 16, 17, 40 }, many[] = { 1, 2, 31, 32, 33, 64, 300 },
+			 columns[] = { 1, 15, 16, 17, 32, 33, 48, 64, 203 };
+
+	(void)state;
+	for (const struct kernel_table *const *k = kernel_tables(); *k; k++)
+		for (size_t a = 0; a < sizeof(rows) / sizeof(*rows); a++)
+			for (size_t b = 0; b < sizeof(many) / sizeof(*many); b++)
+				for (size_t c = 0; c < sizeof(columns) / sizeof(*columns); c++)
+					mix_many_is_right(*k, rows[a], many[b], columns[c]);
+}
+
 /* What the C library says in double precision, within 4 units in the last place of a float, or of next
  * to nothing. */
 static void assert_close(double want, float got)
@@ -445,6 +490,7 @@ int main(void)
 		cmocka_unit_test(blocks_give_the_bits_of_dot),
 		cmocka_unit_test(axpy_is_right),
 		cmocka_unit_test(blocks_give_the_bits_of_axpy),
+		cmocka_unit_test(many_rows_mixed_are_right),
 		cmocka_unit_test(swiglu_is_right),
 		cmocka_unit_test(clamped_swiglu_is_right),
 		cmocka_unit_test(softmax_is_right),
