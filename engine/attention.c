@@ -10,14 +10,14 @@
 #include "engine/norm.h"
 #include "engine/rope.h"
 
-bool attention_expands(const struct model_config *c, int position)
+bool attention_by_blocks(const struct model_config *c, int position)
 {
-	return c->attention == ATTENTION_LATENT && position < c->index_topk;
+	return c->attention == ATTENTION_GROUPED || position < c->index_topk;
 }
 
-int attention_rows(const struct model_config *c, int position, int left, bool expanded)
+int attention_rows(const struct model_config *c, int position, int left, bool blocks)
 {
-	if (!expanded)
+	if (!blocks || c->attention == ATTENTION_GROUPED)
 		return min_int(left, ATTENTION_ROWS);
 	return min_int(min_int(left, c->index_topk - position), EXPANDED_ROWS);
 }
@@ -49,6 +49,7 @@ void attention_lay_out(struct attention_work *w, const struct model_config *c, i
 	w->index.items =
 		arena_take(a, ctx < INDEX_REFERENCE_LENGTH ? (size_t)ctx : INDEX_REFERENCE_LENGTH,
 			   sizeof(struct topk_item));
+	blocks_lay_out(&w->blocks, c->nope + c->rope, threads, a);
 	expanded_lay_out(&w->expanded, c, keys, threads, a);
 }
 
@@ -272,7 +273,7 @@ void attention(const struct compute *cp, const struct model_config *c,
 	}
 	if (t->keys_only)
 		return;
-	if (t->expanded)
+	if (t->blocks)
 		expanded_run(cp, c, &l->attention, kv, t, w);
 	else
 		absorbed_run(&job);

@@ -54,21 +54,23 @@ struct attention_work {
 	float *key_rows; /* [threads][ATTENTION_KEYS][kv_lora + rope]; of head_dim */
 	size_t keys;
 	struct index_work index;
+	struct block_work blocks;
 	struct expanded_work expanded;
 };
 
 struct attention_task {
 	int layer, position, m; /* attention_rows() queries at position, position + 1, ... */
-	bool expanded;          /* attention_expands(), in a long prompt */
+	bool blocks;            /* attention_by_blocks(), in a long prompt */
 	bool keys_only; /* what later queries see of these rows, and no more: h is not changed */
 	int first;      /* row of the first one in the index sets */
 	const float *angles; /* [m][rope], rope_angles() of each position: the same in all layers */
 };
 
-/* Whether the query at this position is expanded, if it is part of a long prompt. */
-bool attention_expands(const struct model_config *c, int position);
+/* Whether the query at this position is taken with many others by blocks of keys (attention_blocks.h), if
+ * it is part of a long prompt. Latent attention is expanded then. */
+bool attention_by_blocks(const struct model_config *c, int position);
 /* Of `left` queries at position and on, as many as attention() takes at once. */
-int attention_rows(const struct model_config *c, int position, int left, bool expanded);
+int attention_rows(const struct model_config *c, int position, int left, bool blocks);
 
 /* Takes the arrays of w for chunks of `rows` rows and contexts of ctx tokens. */
 void attention_lay_out(struct attention_work *w, const struct model_config *c, int ctx, int rows,

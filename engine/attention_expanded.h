@@ -11,34 +11,25 @@
  * and head, is paid back by some two hundred queries, sooner where it is a product with 8-bit
  * activations.
  *
- * Keys are taken in blocks of EXPANDED_KEYS, counted from position 0; the softmax is that of Milakov
- * and Gimelshein (arXiv 1805.02867): its largest number so far and the sum of the exponentials are
- * carried from block to block. So what a query gives depends neither on which others come with it
- * nor on how many threads there are; but it is not the bits of the absorbed form.
+ * The rest is attention_blocks.h's.
  */
 #ifndef ENGINE_ATTENTION_EXPANDED_H
 #define ENGINE_ATTENTION_EXPANDED_H
 
 #include "engine/arena.h"
+#include "engine/attention_blocks.h"
 #include "engine/compute.h"
 #include "engine/config.h"
 
-/* Queries that are taken at once at most: so often are all keys expanded. Their vectors of one head
- * lie in a second-level cache. */
-#define EXPANDED_ROWS 256
-#define EXPANDED_KEYS 64
-
-struct softmax_state;
+/* Queries that are taken at once at most: so often are all keys expanded. */
+#define EXPANDED_ROWS BLOCK_QUERIES
 
 struct expanded_work {
 	struct acts *acts; /* the latent vectors as 8-bit codes, ACTS_ROWS positions each */
 	char *codes;
 	size_t acts_bytes;
-	float *both;  /* [threads][EXPANDED_KEYS][nope + v_dim], keys and values of one head */
-	float *keys;  /* [threads][nope + rope][EXPANDED_KEYS], the keys turned and scaled */
-	float *wide;  /* [threads][kv_lora][nope], a head's weights where they lie transposed */
-	float *score; /* [threads][EXPANDED_ROWS][EXPANDED_KEYS] */
-	struct softmax_state *state; /* [threads][EXPANDED_ROWS] */
+	float *both; /* [threads][BLOCK_KEYS][nope + v_dim], keys and values of one head */
+	float *wide; /* [threads][kv_lora][nope], a head's weights where they lie transposed */
 };
 
 /* Takes the arrays for contexts of up to `keys` tokens. */

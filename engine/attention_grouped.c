@@ -24,6 +24,7 @@ void attention_grouped_lay_out(struct attention_work *w, const struct model_conf
 	w->mixed = arena_take(a, n * q, f);
 	w->heads = arena_take(a, n * q, f);
 	w->out = arena_take(a, n * hidden, f);
+	blocks_lay_out(&w->blocks, c->head_dim, threads, a);
 	w->score = arena_take(a, (size_t)threads * GROUPED_TILE * w->keys, f);
 	w->key_rows = arena_take(a, (size_t)threads * ATTENTION_KEYS * (size_t)c->head_dim, f);
 }
@@ -38,6 +39,7 @@ struct job {
 	struct attention_work *work;
 	int group; /* query heads that share a head of keys */
 	int tile, tiles;
+	kernel_mix *mix;
 };
 
 static void clip(float *x, int n, float limit)
@@ -123,13 +125,15 @@ static void project(struct job *j, const float *norm, const float *h)
 		    finish_row, j);
 }
 
+static int window_of(const struct job *j)
+{
+	return j->config->windowed[j->task->layer] ? j->config->window : 0;
+}
+
 /* The lowest key that a query at this position sees. */
 static int first_key(const struct job *j, int position)
 {
-	const struct model_config *c = j->config;
-	int window = c->windowed[j->task->layer] ? c->window : 0;
-
-	return window && position >= window ? position - window + 1 : 0;
+	return blocks_first_key(position, window_of(j));
 }
 
 /* Queries from .. to - 1 of those that share head n, row by row; keys lo .. hi - 1 are all that any
@@ -201,21 +205,65 @@ static void mix_values(const struct job *j, const struct tile *t, const float *s
 	}
 }
 
-static void attend_tile(void *arg, int item, int thread)
+static struct tile tile_of(const struct job *j, int item)
 {
-	const struct job *j = arg;
-	const struct attention_work *w = j->work;
 	struct tile t = { .n = item / j->tiles, .from = item % j->tiles * j->tile };
-	float *score = w->score + (size_t)thread * GROUPED_TILE * w->keys;
-	float *buf = w->key_rows + (size_t)thread * ATTENTION_KEYS * (size_t)j->config->head_dim;
 
 	t.to = min_int(t.from + j->tile, j->task->m * j->group);
 	t.lo = first_key(j, j->task->position + t.from / j->group);
 	t.hi = j->task->position + (t.to - 1) / j->group + 1;
+	return t;
+}
+
+static float *row_buffer(const struct job *j, int thread)
+{
+	return j->work->key_rows + (size_t)thread * ATTENTION_KEYS * (size_t)j->config->head_dim;
+}
+
+static void attend_tile(void *arg, int item, int thread)
+{
+	const struct job *j = arg;
+	const struct attention_work *w = j->work;
+	const struct tile t = tile_of(j, item);
+	float *score = w->score + (size_t)thread * GROUPED_TILE * w->keys;
+	float *buf = row_buffer(j, thread);
+
 	score_keys(j, &t, score, buf);
 	for (int i = t.from; i < t.to; i++)
 		share_out(j, &t, i, score + (size_t)(i - t.from) * w->keys);
 	mix_values(j, &t, score, buf);
+}
+
+/* The same by blocks of keys, of whole rows. */
+static void attend_blocks(void *arg, int item, int thread)
+{
+	const struct job *j = arg;
+	const struct tile t = tile_of(j, item);
+	const float *sinks = j->weights->sinks;
+	int dim = j->config->head_dim;
+	float *buf = row_buffer(j, thread);
+	struct block_queries q = { .n = t.to - t.from,
+				   .dim = dim,
+				   .v_dim = dim,
+				   .position = j->task->position + t.from / j->group,
+				   .group = j->group,
+				   .window = window_of(j),
+				   .q = place(j, j->work->absorbed, &t, t.from),
+				   .ldq = (size_t)dim,
+				   .out = place(j, j->work->mixed, &t, t.from),
+				   .ldo = (size_t)dim,
+				   .mix = j->mix };
+
+	blocks_begin(&q, &j->work->blocks, thread, sinks ? sinks + t.n * j->group : NULL);
+	for (int s = t.lo / BLOCK_KEYS * BLOCK_KEYS, m; s < t.hi; s += m) {
+		size_t ld;
+		m = min_int(t.hi - s, BLOCK_KEYS);
+		const float *keys = rows_of(j, &t, s, m, false, buf, &ld);
+		blocks_turn_keys(&q, 0, dim, keys, ld, m, 1);
+		const float *values = rows_of(j, &t, s, m, true, buf, &ld);
+		blocks_add(&q, s, m, values, ld);
+	}
+	blocks_end(&q);
 }
 
 /* What each head gave, back in the order of heads. */
@@ -236,18 +284,27 @@ void attention_grouped(const struct compute *cp, const struct model_config *c,
 		       const struct layer_weights *l, struct kvcache *kv,
 		       const struct attention_task *t, struct attention_work *w, float *h)
 {
-	struct job job = { cp, c, &l->attention, kv, t, w, c->heads / c->kv_heads, 0, 0 };
-	int all = t->m * job.group, share = t->m * c->heads / (2 * cp->threads);
+	struct job job = { .compute = cp,
+			   .config = c,
+			   .weights = &l->attention,
+			   .kv = kv,
+			   .task = t,
+			   .work = w,
+			   .group = c->heads / c->kv_heads,
+			   .mix = blocks_mix(cp, &l->attention.v) };
+	int share = t->m * c->heads / (2 * cp->threads);
+	bool blocks = t->blocks && job.group <= BLOCK_QUERIES;
+	int unit = blocks ? job.group : 1, most = (blocks ? BLOCK_QUERIES : GROUPED_TILE) / unit;
 	size_t hidden = (size_t)c->hidden;
 
 	/* Smaller tiles where there would be too few for the threads. */
-	job.tile = share < 1 ? 1 : share < GROUPED_TILE ? share : GROUPED_TILE;
-	job.tiles = (all + job.tile - 1) / job.tile;
+	job.tile = unit * (share < unit ? 1 : min_int(share / unit, most));
+	job.tiles = (t->m * job.group + job.tile - 1) / job.tile;
 	project(&job, l->attention_norm, h);
 	if (t->keys_only)
 		return;
 	compute_run(cp, 2.0 * t->m * c->heads * (t->position + t->m) * c->head_dim,
-		    c->kv_heads * job.tiles, attend_tile, &job);
+		    c->kv_heads * job.tiles, blocks ? attend_blocks : attend_tile, &job);
 	gather_heads(&job);
 	matmul(cp, &l->attention.out, w->heads, (size_t)c->heads * (size_t)c->head_dim, t->m,
 	       w->out, hidden);

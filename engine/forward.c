@@ -123,12 +123,12 @@ static void attend(struct forward *f, const struct layer_weights *l, int n, int 
 
 	profile_enter(f->profile, PART_ATTENTION);
 	for (int i = 0, rows; i < m; i += rows) {
-		bool expanded = sets->long_prompt && attention_expands(c, position + i);
-		rows = attention_rows(c, position + i, m - i, expanded);
+		bool blocks = sets->long_prompt && attention_by_blocks(c, position + i);
+		rows = attention_rows(c, position + i, m - i, blocks);
 		const struct attention_task task = { .layer = n,
 						     .position = position + i,
 						     .m = rows,
-						     .expanded = expanded,
+						     .blocks = blocks,
 						     .keys_only = keys_only,
 						     .first = i,
 						     .angles = f->angles +

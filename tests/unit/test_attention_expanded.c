@@ -180,7 +180,7 @@ static void run(struct setting *s, int threads, bool floats, int first, int piec
 	for (int t = first; t < CTX; t += piece) {
 		const struct attention_task task = { .position = t,
 						     .m = CTX - t < piece ? CTX - t : piece,
-						     .expanded = true };
+						     .blocks = true };
 		memcpy(s->work.q, s->q[t], (size_t)task.m * sizeof(s->q[t]));
 		expanded_run(&s->cp, &s->c, &s->w, &s->kv, &task, &s->work);
 		memcpy(got + (size_t)t * HEADS * V, s->work.heads,
