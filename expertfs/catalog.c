@@ -55,8 +55,11 @@ static int sql_errno(int rc, const char *path)
 
 int sql_fail(sqlite3 *db, int rc, const char *path, char *why)
 {
-	return fail(why, sql_errno(rc, path), "%s: %s", path,
-		    db ? sqlite3_errmsg(db) : sqlite3_errstr(rc));
+	int err = sql_errno(rc, path), os = db && err == EIO ? sqlite3_system_errno(db) : 0;
+
+	if (os) /* "disk I/O error" is all that SQLite says */
+		return fail(why, os, "%s: %s", path, strerror(os));
+	return fail(why, err, "%s: %s", path, db ? sqlite3_errmsg(db) : sqlite3_errstr(rc));
 }
 
 void sql_distrust(sqlite3 *db)

@@ -25,25 +25,39 @@ static uint64_t wal_bytes(const char *path)
 	return stat(wal, &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
-int catalog_open_reader(const char *path, sqlite3 **db, char *why)
+/* *db is to be closed whatever comes. */
+static int open_reader(const char *path, bool immutable, sqlite3 **db)
 {
 	char uri[PATH_MAX * 3 + 32], *p = uri;
-	bool immutable = access(path, W_OK) != 0 && wal_bytes(path) == 0;
 	int rc;
 
-	if (access(path, R_OK) != 0)
-		return fail(why, errno, "%s: %s", path, strerror(errno));
 	p += sprintf(p, "file:");
 	for (const char *s = path; *s && p < uri + sizeof(uri) - 24; s++)
 		p += sprintf(p, strchr("%?#", *s) ? "%%%02x" : "%c", *s);
 	sprintf(p, "?mode=ro%s", immutable ? "&immutable=1" : "");
 	rc = sqlite3_open_v2(uri, db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL);
 	if (rc != SQLITE_OK)
-		return sql_fail(*db, rc, path, why);
+		return rc;
 	sql_distrust(*db);
 	sqlite3_busy_timeout(*db, CATALOG_WAIT_MS);
 	/* The file itself is opened with the first statement. */
-	rc = sqlite3_exec(*db, "PRAGMA schema_version", NULL, NULL, NULL);
+	return sqlite3_exec(*db, "PRAGMA schema_version", NULL, NULL, NULL);
+}
+
+int catalog_open_reader(const char *path, sqlite3 **db, char *why)
+{
+	bool fixed = access(path, W_OK) != 0 && wal_bytes(path) == 0;
+	int rc;
+
+	if (access(path, R_OK) != 0)
+		return fail(why, errno, "%s: %s", path, strerror(errno));
+	rc = open_reader(path, fixed, db);
+	/* The drive has no room for the -shm file. */
+	if (rc == SQLITE_IOERR && !fixed && wal_bytes(path) == 0) {
+		sqlite3_close(*db);
+		*db = NULL;
+		rc = open_reader(path, true, db);
+	}
 	if (rc == SQLITE_CANTOPEN && wal_bytes(path) > 0)
 		return fail(why, EROFS,
 			    "%s has changes in %s-wal that cannot be read where they cannot be "

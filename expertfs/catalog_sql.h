@@ -42,7 +42,8 @@ bool usage_from_row(sqlite3_stmt *st, struct usage_row *row);
 /* DIR/catalog.db. */
 int catalog_path(const char *dir, char path[PATH_MAX], char *why);
 /* Opens for reading. A WAL database wants to write its -shm file even so; where that cannot be
- * written, "immutable" does without, as long as no -wal holds something that the file does not. */
+ * written, or the drive is full, "immutable" does without, as long as no -wal holds something that
+ * the file does not. */
 int catalog_open_reader(const char *path, sqlite3 **db, char *why);
 
 #endif

@@ -195,6 +195,11 @@ echo flush >"$MNT/.expertfs/usage"
 grep -q 'usage is written again' "$DAEMON_LOG" || die 'not said that it goes on'
 [ "$(S=$WORK/small/s sql 'SELECT sum(uses) FROM usage')" = 128 ] || die 'uses were lost'
 unmount "$MNT"
+dd if=/dev/zero of="$WORK/small/fill" bs=64k status=none 2>"$WORK/err" || true
+mount_store "$WORK/small/s" "$MNT" --memory 64M
+grep -q 'usage is not recorded: .*No space left' "$DAEMON_LOG" || die 'not said at the start'
+cat "$MNT"/experts/*/* >"$WORK/out"
+unmount "$MNT"
 wait_for umount "$WORK/small" 2>"$WORK/err"
 
 section 'forgetting, and what makes no sense'
