@@ -48,6 +48,8 @@ int gguf_take_int(const struct gguf *g, const char *gguf, json_t *config, const 
 		  int64_t absent, char *why);
 int gguf_put(json_t *config, const char *key, json_t *value, char *why); /* value: taken over */
 int64_t gguf_int_of(const json_t *config, const char *key);              /* 0: it is not there */
+/* The sentence for a key that a file of this architecture must have: "ARCH.KEY is missing". */
+int gguf_missing(const struct gguf *g, const char *key, char *why);
 /* Tensor "blk.N.NAME" of the first layer that has it; NULL: none has. */
 const struct gguf_tensor *gguf_layer_tensor(const struct gguf *g, const json_t *config,
 					    const char *name);

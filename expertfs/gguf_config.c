@@ -100,7 +100,7 @@ const struct gguf_tensor *gguf_layer_tensor(const struct gguf *g, const json_t *
 	return t;
 }
 
-static int missing(const struct gguf *g, const char *key, char *why)
+int gguf_missing(const struct gguf *g, const char *key, char *why)
 {
 	return fail(why, EINVAL, "%s: %s.%s is missing", g->part[0].path, g->arch, key);
 }
@@ -114,7 +114,7 @@ static int sizes(const struct gguf *g, json_t *config, char *why)
 	int err = gguf_int(g, "%s.block_count", 1, GGUF_LAYERS_MAX, &blocks, why);
 
 	if (err)
-		return err == -ENOENT ? missing(g, "block_count", why) : err;
+		return err == -ENOENT ? gguf_missing(g, "block_count", why) : err;
 	if (!embd || embd->dim[1] > INT32_MAX)
 		return fail(why, EINVAL, "%s: token_embd.weight is missing or no matrix",
 			    g->part[0].path);
@@ -136,7 +136,7 @@ static int numbers(const struct gguf *g, json_t *config, char *why)
 	int err = gguf_float(g, "%s.attention.layer_norm_rms_epsilon", &eps, why);
 
 	if (err == -ENOENT)
-		return missing(g, "attention.layer_norm_rms_epsilon", why);
+		return gguf_missing(g, "attention.layer_norm_rms_epsilon", why);
 	if (!err)
 		err = gguf_put(config, "rms_norm_eps", json_real(eps), why);
 	if (!err)

@@ -23,10 +23,12 @@ int gguf_latent_heads(const struct gguf *g, json_t *config, char *why)
 	if (err == -ENOENT)
 		err = gguf_int(g, "%s.attention.key_length", 1, INT32_MAX, &k, why);
 	if (err)
-		return err;
+		return err == -ENOENT ? gguf_missing(g, "attention.key_length", why) : err;
 	err = gguf_int(g, "%s.attention.value_length_mla", 1, INT32_MAX, &v, why);
 	if (err == -ENOENT)
 		err = gguf_int(g, "%s.attention.value_length", 1, INT32_MAX, &v, why);
+	if (err == -ENOENT)
+		err = gguf_missing(g, "attention.value_length", why);
 	if (!err && k <= rope)
 		err = fail(why, EINVAL,
 			   "%s: keys of %" PRId64 " numbers with %" PRId64 " rotated ones",
@@ -50,8 +52,7 @@ int gguf_grouped_heads(const struct gguf *g, json_t *config, char *why)
 	int err;
 
 	if (heads < 1)
-		return fail(why, EINVAL, "%s: %s.attention.head_count is missing", g->part[0].path,
-			    g->arch);
+		return gguf_missing(g, "attention.head_count", why);
 	err = gguf_take_int(g, "%s.attention.head_count_kv", config, "num_key_value_heads", heads,
 			    why);
 	if (!err)

@@ -171,6 +171,14 @@ static void deepseek(void **state)
 	model();
 	tensor("blk.0.exp_probs_b.bias", 256, 0, 0);
 	refuse("expert_gating_func 1 with exp_probs_b is not supported");
+	begin("deepseek2", 64);
+	number("attention.value_length", 24);
+	model();
+	refuse("deepseek2.attention.key_length is missing");
+	begin("deepseek2", 64);
+	number("attention.key_length_mla", 40);
+	model();
+	refuse("deepseek2.attention.value_length is missing");
 }
 
 static void mixtral(void **state)
