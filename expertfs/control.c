@@ -136,7 +136,8 @@ static char *read_trace(struct fs *fs)
 
 /* -- what is written ------------------------------------------------------------------------------ */
 
-/* What a line does to each expert that it names; the first failure stays. */
+/* What a line does to each expert that it names, whatever comes of the others: "unpin all" meets many
+ * that are not pinned. The first failure is told. */
 struct order {
 	const struct control_file *file;
 	struct hotstore *hot;
@@ -147,9 +148,9 @@ struct order {
 static void obey(void *arg, uint32_t index)
 {
 	struct order *o = arg;
-	int err = o->err ? 0 : o->file->order(o->hot, index);
+	int err = o->file->order(o->hot, index);
 
-	if (err) {
+	if (err && !o->err) {
 		o->err = err;
 		o->failed = index;
 	}
@@ -185,7 +186,7 @@ static int order_warm(struct hotstore *h, uint32_t index)
 	return err == -EEXIST ? 0 : err;
 }
 
-/* Of many, those that are not in memory, or that somebody reads, stay as they are. */
+/* What is not in memory is where it should be. */
 static int order_evict(struct hotstore *h, uint32_t index)
 {
 	int err = hotstore_evict(h, index);

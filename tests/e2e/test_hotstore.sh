@@ -55,7 +55,12 @@ for e in 000 001 002; do cat "$MNT/experts/002/$e" "$MNT/experts/002/$e" >/dev/n
 cat "$MNT/experts/002/001" >/dev/null
 expertctl pin "$MNT" top 650K
 [ "$(expertctl pin "$MNT")" = $'1/0\n2/1\n2/2' ] || die "the hottest are $(expertctl pin "$MNT")"
-expertctl unpin "$MNT" all 2>/dev/null || true
+expect_fail 1 'expert 0/0 cannot be unpinned: it is not' expertctl unpin "$MNT" all
+[ -z "$(expertctl pin "$MNT")" ] || die "one that is not pinned kept others: $(expertctl pin "$MNT")"
+exec 9<"$MNT/experts/000/001"
+expect_fail 1 'expert 0/1 cannot be evicted: a reader' expertctl evict "$MNT" all
+[ "$(stat_of "$MNT" experts.resident)" = 1 ] || die 'one that is held kept others in memory'
+exec 9<&-
 echo '0/5' >"$C/warm"
 printf '0/6\n0/7' >"$C/warm"
 sleep 0.3
