@@ -159,6 +159,15 @@ static int set_mount_options(struct options *o, char *list, char *why)
 	return err;
 }
 
+/* word: the last one that getopt is done with, which is not yet that of a letter among others. */
+static int unknown(const char *word, char *why)
+{
+	char letter[] = { '-', (char)optopt, 0 };
+
+	return fail(why, EINVAL, "unknown option %s; see expertfs --help",
+		    optopt && !strchr(word, '=') ? letter : word);
+}
+
 int options_parse(int argc, char **argv, struct options *o, char *why)
 {
 	static const struct option longs[] = { { "foreground", no_argument, NULL, 'f' },
@@ -202,8 +211,7 @@ int options_parse(int argc, char **argv, struct options *o, char *why)
 			err = fail(why, EINVAL, "%s needs a value", argv[optind - 1]);
 			break;
 		default:
-			err = fail(why, EINVAL, "unknown option %s; see expertfs --help",
-				   argv[optind - 1]);
+			err = unknown(argv[optind - 1], why);
 		}
 	}
 	if (!err && argc - optind != 2)

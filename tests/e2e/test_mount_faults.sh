@@ -40,6 +40,7 @@ expect_fail 1 'dense.bin: No such file' expertfs "$WORK/t" "$MNT"
 
 section 'options'
 expect_fail 2 'unknown option --what' expertfs --what "$WORK/s" "$MNT"
+expect_fail 2 'unknown option -x;' expertfs -xf "$WORK/s" "$MNT"
 expect_fail 2 'not a size' expertfs --memory 12Q "$WORK/s" "$MNT"
 expect_fail 2 'one of auto, passthrough, direct' expertfs --mode fast "$WORK/s" "$MNT"
 expect_fail 1 'no such policy' expertfs --policy best "$WORK/s" "$MNT"
