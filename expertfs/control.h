@@ -53,7 +53,7 @@ size_t control_read(struct control *c, char *buf, size_t size, uint64_t off);
 int control_write(struct control *c, struct fs *fs, const struct control_caller *who,
 		  const char *text, size_t size);
 
-/* trace.h of the daemon: ends a recording at the end of the daemon. */
+/* Ends the recording of a trace, if there is one: at the end of the daemon. */
 void control_stop_trace(struct fs *fs);
 
 #endif

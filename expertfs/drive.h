@@ -5,8 +5,7 @@
  * Reads are asked for from any thread and complete on the drive's own. Each drive has its own
  * io_uring with O_DIRECT, so that the drives do not wait for each other; where io_uring is
  * forbidden a few threads with pread() do the same behind the same queue. Large reads are cut into
- * pieces: what keeps a drive busy is bytes in flight, and a piece of 1 MiB is one command on most
- * of them.
+ * pieces (drive_queue.h).
  */
 #ifndef EXPERTFS_DRIVE_H
 #define EXPERTFS_DRIVE_H
@@ -36,9 +35,10 @@ struct read_batch *read_batch_new(const struct urgency *u);
  * for several drives; returns at once. Failures to queue are reported by the wait. */
 void read_batch_add(struct read_batch *b, struct drive *d, uint64_t offset, uint64_t length,
 		    void *buf);
-/* Waits until more than the first `have` bytes of one of its reads have come, in order; reads are numbered from 0 as
- * they were added, and have is below the read's length. Returns how many there are; have: no more will come. For who
- * looks at them while the rest is under way. One thread at a time. */
+/* Waits until more than the first `have` bytes of one of its reads have come, in order; reads are
+ * numbered from 0 as they were added, and have is below the read's length. Returns how many there
+ * are; have: no more will come. For who looks at them while the rest is under way. One thread at a
+ * time. */
 uint64_t read_batch_came(struct read_batch *b, unsigned read, uint64_t have);
 /* Where the first error was. */
 struct read_fault {

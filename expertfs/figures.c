@@ -141,7 +141,7 @@ const struct figure drive_figure_table[] = {
 	{ "bytes_read", "drive_read_bytes_total", NULL, COUNTER, COUNT, DRIVE(stats.bytes),
 	  "Bytes read from the drive." },
 	{ "reads", "drive_reads_total", NULL, COUNTER, COUNT, DRIVE(stats.reads),
-	  "Reads of the drive, of at most 1 MiB each." },
+	  "Reads of the drive, of at most 512 KiB each." },
 	{ "errors", "drive_errors_total", NULL, COUNTER, COUNT, DRIVE(stats.errors),
 	  "Reads of the drive that failed." },
 	{ "in_flight", "drive_in_flight", NULL, GAUGE, COUNT, DRIVE(in_flight),

@@ -7,10 +7,10 @@
 
 #include <syslog.h>
 
-/* Until this is called, lines go to stderr. Thread-safe after it. */
+/* Until this is called, lines go to stderr. */
 void log_to_syslog(void);
 
-/* priority: LOG_ERR, LOG_WARNING, LOG_INFO. One line, without newline. */
+/* priority: LOG_ERR, LOG_WARNING, LOG_INFO. One line, without newline. Thread-safe. */
 __attribute__((format(printf, 2, 3))) void log_line(int priority, const char *fmt, ...);
 
 #endif
