@@ -22,13 +22,13 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "expertfs/fail.h"
 #include "expertfs/size.h"
 #include "expertfs/store.h"
 #include "expertfs/storelock.h"
+#include "tools/expertctl/progress.h"
 
 #define COPY_BYTES (1u << 20)
 
@@ -40,9 +40,8 @@ struct export
 	char target[PATH_MAX - 16], partial[PATH_MAX - 8], parent[PATH_MAX];
 	bool made;            /* partial is there, and ours */
 	uint64_t total, done; /* bytes */
-	struct timespec start;
-	double shown; /* seconds after start */
-	int lock;     /* of the store; -1: none */
+	struct ctl_progress progress;
+	int lock; /* of the store; -1: none */
 };
 
 static volatile sig_atomic_t interrupted;
@@ -58,35 +57,10 @@ static int check_interrupt(char *why)
 	return interrupted ? fail(why, EINTR, "interrupted; nothing was kept") : 0;
 }
 
-static double seconds_since(const struct timespec *start)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)(now.tv_sec - start->tv_sec) + (double)(now.tv_nsec - start->tv_nsec) / 1e9;
-}
-
-/* A line that rewrites itself on a terminal, elsewhere one now and then. */
 static void progress(struct export *x, uint64_t bytes)
 {
-	bool terminal = isatty(STDERR_FILENO);
-	double now = seconds_since(&x->start);
-	char done[16], total[16], rate[16];
-
 	x->done += bytes;
-	if (now - x->shown < (terminal ? 0.1 : 10))
-		return;
-	x->shown = now;
-	fprintf(stderr, "%sexport: %s of %s, %s/s%s", terminal ? "\r" : "",
-		size_text(x->done, done), size_text(x->total, total),
-		size_text((uint64_t)((double)x->done / now), rate), terminal ? "   " : "\n");
-}
-
-/* The line of progress makes room for another. */
-static void progress_end(const struct export *x)
-{
-	if (x->shown > 0 && isatty(STDERR_FILENO))
-		fputs("\r\033[K", stderr);
+	ctl_progress_show(&x->progress, x->done, x->total);
 }
 
 /* -- writing --------------------------------------------------------------------------------------
@@ -215,7 +189,7 @@ static int read_expert(struct export *x, const struct store_expert *e, char *why
 				err = read_extent(x, e, &l->x[i], first ? other : why);
 		if (err == 0) {
 			if (first) {
-				progress_end(x);
+				ctl_progress_clear(&x->progress);
 				fprintf(stderr, "expertctl: warning: %s; a replica was good\n",
 					why);
 			}
@@ -437,9 +411,9 @@ static int export(const char *store, const char *dir)
 	sigaction(SIGINT, &act, NULL);
 	sigaction(SIGTERM, &act, NULL);
 	sigaction(SIGHUP, &act, NULL);
-	clock_gettime(CLOCK_MONOTONIC, &x->start);
+	ctl_progress_begin(&x->progress, "export");
 	err = export_all(x, store, dir, why);
-	progress_end(x);
+	ctl_progress_clear(&x->progress);
 	if (err)
 		fprintf(stderr, "expertctl: %s\n", why);
 	else
