@@ -180,8 +180,7 @@ static int check_device(const struct output *o, const struct plan *p, uint64_t o
 		const struct shard_out *s = &o->shard[i];
 		if (stat(o->inside ? o->parent : s->dir, &st) == 0 && st.st_dev == here.st_dev)
 			need += p->place.shard_bytes[i] -
-				present(s->published ? s->path : s->writing,
-					p->place.shard_bytes[i]);
+				present(shard_out_name(s), p->place.shard_bytes[i]);
 	}
 	uint64_t room = (uint64_t)vfs.f_bavail * vfs.f_frsize;
 	if (need > room)
@@ -251,7 +250,7 @@ bool output_owns_shard(const char *path, const uint8_t store_id[STORE_ID_SIZE], 
 static int open_shard(struct output *o, uint32_t i, char *why)
 {
 	struct shard_out *s = &o->shard[i];
-	const char *path = s->published ? s->path : s->writing;
+	const char *path = shard_out_name(s);
 	char block[SHARD_ALIGN] = { 0 };
 	struct shard_head h = { .drive = i, .drives = o->drives };
 

@@ -22,10 +22,16 @@
 struct shard_out {
 	char *dir;      /* the --drive folder, absolute; STORE.partial without */
 	char *path;     /* the name it will have in the end, absolute */
-	char *writing;  /* the name it has now */
+	char *writing;  /* the name it has until then */
 	int fd;         /* -1: not open */
 	bool published; /* an earlier run was killed after it had renamed this one */
 };
+
+/* The name it has now. */
+static inline const char *shard_out_name(const struct shard_out *s)
+{
+	return s->published ? s->path : s->writing;
+}
 
 struct output {
 	char *store, *parent, *partial; /* absolute */

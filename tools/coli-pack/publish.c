@@ -57,7 +57,7 @@ int output_publish(struct output *o, char *why)
 	int err = sync_file(o->dense_fd, o->dense_path, why);
 
 	for (uint32_t i = 0; err == 0 && i < o->drives; i++)
-		err = sync_file(o->shard[i].fd, o->shard[i].writing, why);
+		err = sync_file(o->shard[i].fd, shard_out_name(&o->shard[i]), why);
 	err = err ? err : sync_dir(o->partial, why);
 	for (uint32_t i = 0; err == 0 && !o->inside && i < o->drives; i++) {
 		struct shard_out *s = &o->shard[i];

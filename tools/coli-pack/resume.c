@@ -33,7 +33,7 @@ static bool read_head(const struct scan *s, const struct part *x, struct record_
 {
 	const struct shard_out *f = &s->o->shard[x->drive];
 
-	return text_read_at(f->fd, f->writing, h, sizeof(*h), x->offset, NULL) == 0 &&
+	return text_read_at(f->fd, shard_out_name(f), h, sizeof(*h), x->offset, NULL) == 0 &&
 	       record_head_is(h, s->o->store_id) &&
 	       h->layer == plan_layer_of(s->p, x->expert)->layer &&
 	       h->expert == plan_number_of(s->p, x->expert) && h->part == x->part &&
@@ -46,7 +46,7 @@ static bool payload_holds(const struct scan *s, const struct part *x, uint64_t c
 {
 	const struct shard_out *f = &s->o->shard[x->drive];
 	uint64_t at = x->offset + SHARD_ALIGN;
-	bool ok = text_read_at(f->fd, f->writing, s->buf, x->bytes, at, NULL) == 0 &&
+	bool ok = text_read_at(f->fd, shard_out_name(f), s->buf, x->bytes, at, NULL) == 0 &&
 		  payload_check(s->buf, x->bytes) == check;
 
 	posix_fadvise(f->fd, (off_t)at, (off_t)x->bytes, POSIX_FADV_DONTNEED);
@@ -94,7 +94,8 @@ static void prove_last(struct scan *s, uint64_t *end)
 static int cut_shard(const struct shard_out *f, uint64_t size, uint64_t end, char *why)
 {
 	if (size > end && ftruncate(f->fd, (off_t)end) != 0)
-		return fail(why, errno, "cannot truncate %s: %s", f->writing, strerror(errno));
+		return fail(why, errno, "cannot truncate %s: %s", shard_out_name(f),
+			    strerror(errno));
 	return 0;
 }
 

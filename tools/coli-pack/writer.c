@@ -93,12 +93,6 @@ static int quantise(struct writer *w, const struct chunk *c, char *codes, uint16
 	return bad_weight(c, c->row + bad, w->rows, why);
 }
 
-/* Where a shard lies: an earlier run may have renamed it. */
-static const char *shard_name(const struct shard_out *s)
-{
-	return s->published ? s->path : s->writing;
-}
-
 /* The common end of a full disk has a sentence of its own. */
 static int put(int fd, const char *path, const void *data, size_t bytes, uint64_t at,
 	       uint64_t planned, char *why)
@@ -144,7 +138,7 @@ static int mark(struct writer *w, char *why)
 	int err = sync_and_forget(o->dense_fd, o->dense_path, why);
 
 	for (uint32_t d = 0; err == 0 && d < o->drives; d++)
-		err = sync_and_forget(o->shard[d].fd, shard_name(&o->shard[d]), why);
+		err = sync_and_forget(o->shard[d].fd, shard_out_name(&o->shard[d]), why);
 	if (err)
 		return err;
 	find_ends(w->k, w->k->state->durable);
@@ -205,9 +199,9 @@ static int write_part(struct writer *w, uint32_t index, char *why)
 	record_head_seal(&h);
 	memcpy(head, &h, sizeof(h));
 	/* The last part is not whole blocks; behind it there are zeros in the buffer. */
-	int err = put(s->fd, shard_name(s), payload, shard_round_up(x->bytes),
+	int err = put(s->fd, shard_out_name(s), payload, shard_round_up(x->bytes),
 		      x->offset + SHARD_ALIGN, planned, why);
-	err = err ? err : put(s->fd, shard_name(s), head, SHARD_ALIGN, x->offset, planned, why);
+	err = err ? err : put(s->fd, shard_out_name(s), head, SHARD_ALIGN, x->offset, planned, why);
 	if (err)
 		return err;
 	w->k->check[index] = h.payload_check;
