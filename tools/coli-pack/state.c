@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "expertfs/catalog.h"
 #include "expertfs/fail.h"
 #include "expertfs/xxh3.h"
 #include "tools/coli-pack/textfile.h"
@@ -106,14 +107,13 @@ static char *to_text(const struct state *s)
 {
 	char *text = NULL;
 	size_t bytes;
+	char id[2 * STORE_ID_SIZE + 1];
 	FILE *f = open_memstream(&text, &bytes);
 
 	if (!f)
 		return NULL;
-	fputs("coli-pack 1\nstore_id ", f);
-	for (int i = 0; i < STORE_ID_SIZE; i++)
-		fprintf(f, "%02x", s->store_id[i]);
-	fprintf(f, "\ndense %" PRIu64 "\ndurable", s->dense);
+	id_to_hex(s->store_id, id);
+	fprintf(f, "coli-pack 1\nstore_id %s\ndense %" PRIu64 "\ndurable", id, s->dense);
 	for (uint32_t i = 0; i < s->drives; i++)
 		fprintf(f, " %" PRIu64, s->durable[i]);
 	fprintf(f, "\n--\n%s", s->identity);
@@ -137,16 +137,13 @@ int state_save(const struct state *s, int dir_fd, const char *dir, char *why)
 	return err;
 }
 
-static bool parse_id(const char *hex, uint8_t id[STORE_ID_SIZE])
+/* The rest of the line at text. */
+static bool parse_id(const char *text, uint8_t id[STORE_ID_SIZE])
 {
-	for (int i = 0; i < STORE_ID_SIZE; i++) {
-		unsigned v;
-		if (strspn(hex, "0123456789abcdef") < 2 || sscanf(hex, "%2x", &v) != 1)
-			return false;
-		id[i] = (uint8_t)v;
-		hex += 2;
-	}
-	return *hex == '\n';
+	char hex[2 * STORE_ID_SIZE + 1];
+
+	snprintf(hex, sizeof(hex), "%.*s", 2 * STORE_ID_SIZE, text);
+	return id_from_hex(hex, id) == 0 && text[2 * STORE_ID_SIZE] == '\n';
 }
 
 /* "NAME value\n" -> the value, with *at moved behind the line; NULL if the line is another. */
