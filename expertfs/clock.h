@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The daemon's one clock: monotonic nanoseconds.
+ * The one clock of the daemon and of the tools' lines of progress: monotonic nanoseconds.
  */
 #ifndef EXPERTFS_CLOCK_H
 #define EXPERTFS_CLOCK_H

@@ -6,27 +6,19 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "expertfs/clock.h"
 #include "expertfs/size.h"
 
 #define SECOND 1000000000ull
-
-static uint64_t monotonic(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
-}
 
 void pack_progress_start(struct pack_progress *p, uint64_t total, uint64_t earlier)
 {
 	*p = (struct pack_progress){ .total = total,
 				     .done = earlier,
 				     .earlier = earlier,
-				     .started = monotonic(),
+				     .started = clock_ns(),
 				     .terminal = isatty(STDERR_FILENO) };
 	p->shown = p->started;
 }
@@ -49,7 +41,7 @@ void pack_progress_text(const struct pack_progress *p, uint64_t now, char *buf, 
 
 void pack_progress_add(struct pack_progress *p, uint64_t bytes)
 {
-	uint64_t now = monotonic();
+	uint64_t now = clock_ns();
 	char line[160];
 
 	p->done += bytes;
@@ -71,5 +63,5 @@ void pack_progress_end(struct pack_progress *p)
 
 double pack_progress_seconds(const struct pack_progress *p)
 {
-	return (double)(monotonic() - p->started) / (double)SECOND;
+	return (double)(clock_ns() - p->started) / (double)SECOND;
 }

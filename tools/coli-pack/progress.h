@@ -11,7 +11,7 @@
 struct pack_progress {
 	uint64_t total, done;    /* bytes of the checkpoint */
 	uint64_t earlier;        /* part of done that an earlier run did */
-	uint64_t started, shown; /* nanoseconds of the monotonic clock */
+	uint64_t started, shown; /* clock_ns() */
 	bool terminal;
 	bool line_open; /* a line without its end stands on the terminal */
 };
