@@ -142,7 +142,10 @@ int mountfile_write(const char *mount, const char *name, const char *text, char 
 		err = n < 0 ? -errno : -EIO;
 		n = pread(fd, said, sizeof(said) - 1, 0); /* control.h: the sentence */
 		said[n > 0 ? n : 0] = '\0';
-		fail(why, -err, "%s", n > 0 ? said : strerror(-err));
+		if (n > 0)
+			fail(why, -err, "%s", said);
+		else
+			fail(why, -err, "%s: %s", path, strerror(-err));
 	}
 	close(fd);
 	return err;
