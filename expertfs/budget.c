@@ -12,7 +12,6 @@
 #include "expertfs/memory.h"
 #include "expertfs/respread.h"
 #include "expertfs/size.h"
-#include "expertfs/tracer.h"
 #include "expertfs/usage.h"
 
 #define THREAD_BYTES (16u << 10) /* what a thread's stack and libfuse's buffer really touch */
