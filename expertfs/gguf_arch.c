@@ -10,6 +10,20 @@
 
 #include "expertfs/fail.h"
 
+/* Mistral-Large-3 is of this architecture too, but its queries grow with their position. */
+static int check_temperature(const struct gguf *g, char *why)
+{
+	double scale = 0;
+	int err = gguf_float(g, "%s.attention.temperature_scale", &scale, why);
+
+	if (err && err != -ENOENT)
+		return err;
+	return scale == 0 ? 0
+			  : fail(why, EINVAL,
+				 "%s: %s.attention.temperature_scale %g is not supported, only 0",
+				 g->part[0].path, g->arch, scale);
+}
+
 /* DeepSeek-V2, V3 and their like are one architecture. A selection bias goes with the sigmoid, also
  * in files that do not name their function. */
 static int deepseek2(const struct gguf *g, json_t *config, char *why)
@@ -19,7 +33,9 @@ static int deepseek2(const struct gguf *g, json_t *config, char *why)
 	int64_t gating = 0, experts = gguf_int_of(config, "n_routed_experts"), groups, kept;
 	int err = gguf_int(g, "%s.expert_gating_func", 0, INT32_MAX, &gating, why);
 
-	if (err && err != -ENOENT)
+	if (!err || err == -ENOENT)
+		err = check_temperature(g, why);
+	if (err)
 		return err;
 	if (gating > GATING_SIGMOID || (gating && v3 != (gating == GATING_SIGMOID)))
 		return fail(why, EINVAL,

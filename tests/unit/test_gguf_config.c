@@ -179,6 +179,10 @@ static void deepseek(void **state)
 	number("attention.key_length_mla", 40);
 	model();
 	refuse("deepseek2.attention.value_length is missing");
+	latent("deepseek2", 64);
+	real("attention.temperature_scale", 0.1F);
+	model();
+	refuse("deepseek2.attention.temperature_scale 0.1 is not supported");
 }
 
 static void mixtral(void **state)
