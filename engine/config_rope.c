@@ -75,12 +75,8 @@ static int find_kind(const struct json_in *in, enum rope_kind *kind, char *why)
 		const char *name;
 		enum rope_kind kind;
 	} kinds[] = {
-		{ "default", ROPE_PLAIN },
-		{ "linear", ROPE_LINEAR },
-		{ "yarn", ROPE_YARN },
-		{ "llama3", ROPE_LLAMA3 },
-		/* It stretches beyond max_position_embeddings alone, where this engine ends. */
-		{ "dynamic", ROPE_PLAIN },
+		{ "default", ROPE_PLAIN }, { "linear", ROPE_LINEAR },   { "yarn", ROPE_YARN },
+		{ "llama3", ROPE_LLAMA3 }, { "dynamic", ROPE_DYNAMIC },
 	};
 	const char *name;
 	int r = in_text(in, in_at(in, "rope_type") ? "rope_type" : "type", "default", &name, why);

@@ -23,6 +23,7 @@ static double slowed(const struct rope_scaling *s, int i, double f)
 	case ROPE_LLAMA3: /* turns that the pair makes within the length */
 		return 1 - ramp(s->length * f / (2 * M_PI), s->low, s->high);
 	case ROPE_PLAIN:
+	case ROPE_DYNAMIC:
 		break;
 	}
 	return 0;

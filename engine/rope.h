@@ -12,11 +12,12 @@
 
 enum rope_kind {
 	ROPE_PLAIN,
-	ROPE_LINEAR, /* f / factor */
-	ROPE_YARN,   /* arXiv 2309.00071: f up to pair `low`, f / factor from pair `high`, a ramp
+	ROPE_LINEAR,  /* f / factor */
+	ROPE_YARN,    /* arXiv 2309.00071: f up to pair `low`, f / factor from pair `high`, a ramp
 			between */
-	ROPE_LLAMA3, /* f / factor where a turn takes more than length / low positions, f where
+	ROPE_LLAMA3,  /* f / factor where a turn takes more than length / low positions, f where
 			fewer than length / high, a ramp between (Llama 3.1) */
+	ROPE_DYNAMIC, /* f as far as max_position_embeddings, where this engine ends */
 };
 
 struct rope_scaling {

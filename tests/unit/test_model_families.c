@@ -87,6 +87,13 @@ static void yarn_of_published_models(void **state)
 				      "\"num_experts_per_tok\": 6, \"rope_parameters\": " V2_SCALING
 				      "}");
 	assert_true(near((double)c.score_scale, 1 / sqrt(192)));
+	/* Stretched or not, the scores count it. */
+	c = read_config(
+		"{" SIZES("deepseek_v3", 7168, 61,
+			  128) ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 40, "
+			       "\"mscale_all_dim\": 1.0}}");
+	assert_true(c.rope_scaling.kind == ROPE_DYNAMIC && c.rope_scaling.amplitude == 0);
+	assert_true(fabs((double)c.score_scale - 0.135234) < 1e-6);
 	c = read_config("{" SIZES("gpt_oss", 2880, 24, 64) ", \"num_local_experts\": 32}");
 	assert_true(fabs(c.rope_scaling.low - 8.093) < 1e-3 &&
 		    fabs(c.rope_scaling.high - 17.398) < 1e-3);
