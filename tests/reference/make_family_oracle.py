@@ -214,6 +214,10 @@ def scale_by_mscale(model, rope):
         layer.self_attn.scaling *= m * m
 
 
+def dtype_of(preset):
+    return getattr(torch, preset.get("dtype", "bfloat16"))
+
+
 @torch.no_grad()
 def randomise(model, preset):
     gain = preset.get("gain", 1.0)  # of experts, so that the clamped activation is clamped
@@ -222,7 +226,7 @@ def randomise(model, preset):
             p.normal_(0, 1)
         elif p.ndim >= 2 and not name.endswith("bias"):
             transposed = CLASSES["gpt_oss"] in type(model).__name__ and "experts" in name
-            p.normal_(0, p.shape[-2 if transposed else -1] ** -0.5)
+            p.normal_(0, max(1, p.shape[-2 if transposed else -1]) ** -0.5)
             p.mul_(gain if "gate_up" in name else 1)
         elif "norm" in name and not name.endswith("bias"):
             p.uniform_(0.5, 1.5)
@@ -234,8 +238,9 @@ def randomise(model, preset):
     biases = [b for n, b in model.named_buffers() if n.endswith("e_score_correction_bias")]
     for b in biases:
         b.normal_(0, preset.get("bias", 0))
-    for t in list(model.parameters()) + biases:
-        t.copy_(t.bfloat16().float())
+    if dtype_of(preset) == torch.bfloat16:
+        for t in list(model.parameters()) + biases:
+            t.copy_(t.bfloat16().float())
 
 
 # --- MXFP4 (OCP Microscaling Formats 1.0): groups of 32 E2M1 numbers with a power of two each
@@ -285,7 +290,7 @@ def make_mtp(tensors, config):
 def save(model, preset, config, out):
     form = preset.get("form")
     packed = make_mxfp4(model) if form == "mxfp4" else {}
-    stored = copy.deepcopy(model).bfloat16()
+    stored = copy.deepcopy(model).to(dtype_of(preset))
     stored.save_pretrained(out, safe_serialization=True)
     path = os.path.join(out, "model.safetensors")
     tensors = load_file(path)
@@ -294,8 +299,9 @@ def save(model, preset, config, out):
     for k in packed:
         tensors.pop(k.rpartition("_")[0], None)
     tensors.update(packed)
-    if preset.get("mtp"):
-        tensors.update(make_mtp(tensors, config))
+    for n in range(preset.get("mtp", 0)):
+        more = dict(config, num_hidden_layers=config["num_hidden_layers"] + n)
+        tensors.update(make_mtp(tensors, more))
     tensors = {k: v.contiguous().clone() for k, v in tensors.items()}
     save_file(tensors, path, metadata={"format": "pt"})
     with open(os.path.join(out, "config.json")) as f:
