@@ -10,6 +10,8 @@
 
 #include <string.h>
 
+#include "engine/ggml_grid.h"
+
 #define PASTE_(a, b) a##b
 #define PASTE(a, b)  PASTE_(a, b)
 #define ROW          PASTE(ggml_row_, KERNEL_ISA)
@@ -228,6 +230,56 @@ INLINE void mxfp4(const uint8_t *p, float *y)
 	}
 }
 
+/* A block of ggml_grid.h, with a scale for each `every` columns. */
+INLINE void grid(grid_unpack *unpack, int every, int offset, const uint8_t *p, float *y)
+{
+	uint8_t codes[256];
+	float scale[16];
+
+	unpack(p, (struct grid_block){ codes, scale, 4, 1 });
+	for (int j = 0; j < 256; j++)
+		y[j] = scale[j / every] * (float)((int8_t)codes[j] - offset);
+}
+
+#define GRID(name, every, offset)                                                                  \
+	INLINE void name(const uint8_t *p, float *y)                                               \
+	{                                                                                          \
+		grid(grid_##name, every, offset, p, y);                                            \
+	}
+
+GRID(iq1_s, 32, 9)
+GRID(iq1_m, 16, 9)
+GRID(iq2_xxs, 32, 0)
+GRID(iq2_xs, 16, 0)
+GRID(iq2_s, 16, 0)
+GRID(iq3_xxs, 32, 0)
+GRID(iq3_s, 32, 0)
+
+/* u8 q[48]; u8 h[4]; f16 d. A byte is a fraction, in 256ths, whose first five ternary digits are elements,
+ * four in h. Five times 32 elements from the same 32 bytes, five times 16, four times 4:  d (digit - 1) */
+INLINE void tq1_0(const uint8_t *p, float *y)
+{
+	static const uint8_t power[5] = { 1, 3, 9, 27, 81 };
+	float d = ggml_half(p + 52);
+
+	for (int i = 0; i < 52; i++) {
+		int step = i < 32 ? 32 : i < 48 ? 16 : 4;
+		float *to = y + (i < 32 ? i : i < 48 ? 160 + i - 32 : 240 + i - 48);
+		for (int n = 0; n < (i < 48 ? 5 : 4); n++)
+			to[n * step] = d * (float)(((uint8_t)(p[i] * power[n]) * 3 >> 8) - 1);
+	}
+}
+
+/* u8 q[64]; f16 d. Halves of 128; in each, four times 32 elements from two bits of the same 32 bytes:
+ * d (q - 1) */
+INLINE void tq2_0(const uint8_t *p, float *y)
+{
+	float d = ggml_half(p + 64);
+
+	for (int j = 0; j < 256; j++)
+		y[j] = d * (float)((p[j / 128 * 32 + j % 32] >> j % 128 / 32 * 2 & 3) - 1);
+}
+
 ggml_row ROW;
 
 void ROW(enum wtype type, const uint8_t *src, float *dst, size_t n)
@@ -251,6 +303,15 @@ void ROW(enum wtype type, const uint8_t *src, float *dst, size_t n)
 		BLOCKS(W_IQ4_NL, iq4_nl, 32, 18);
 		BLOCKS(W_IQ4_XS, iq4_xs, 256, 136);
 		BLOCKS(W_MXFP4, mxfp4, 32, 17);
+		BLOCKS(W_IQ1_S, iq1_s, 256, 50);
+		BLOCKS(W_IQ1_M, iq1_m, 256, 56);
+		BLOCKS(W_IQ2_XXS, iq2_xxs, 256, 66);
+		BLOCKS(W_IQ2_XS, iq2_xs, 256, 74);
+		BLOCKS(W_IQ2_S, iq2_s, 256, 82);
+		BLOCKS(W_IQ3_XXS, iq3_xxs, 256, 98);
+		BLOCKS(W_IQ3_S, iq3_s, 256, 110);
+		BLOCKS(W_TQ1_0, tq1_0, 256, 54);
+		BLOCKS(W_TQ2_0, tq2_0, 256, 66);
 	case W_F16:
 		f16(src, dst, n);
 		break;

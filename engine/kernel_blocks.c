@@ -18,7 +18,7 @@
  * gives the same bits. The file is compiled without contraction of floating-point expressions; fused
  * multiply-adds are written out.
  */
-#include "engine/kernel_unpack.h"
+#include "engine/kernel_unpack_low.h"
 
 #include "engine/kernel.h"
 
@@ -167,6 +167,7 @@ typedef void add_fn(int offset, const struct unpacked *u, const struct acts *a, 
 #define FINE          ((struct shape){ .steps = 2, .fine = true })
 #define FINE_WITH_MIN ((struct shape){ .steps = 4, .fine = true, .has_min = true })
 #define SIGNED        ((struct shape){ .steps = 0 })
+#define SIGNED_FINE   ((struct shape){ .steps = 0, .fine = true })
 
 #define SHAPE(shape)                                                                               \
 	static __attribute__((noinline)) void add_##shape(                                         \
@@ -182,6 +183,7 @@ SHAPE(WITH_MIN)
 SHAPE(FINE)
 SHAPE(FINE_WITH_MIN)
 SHAPE(SIGNED)
+SHAPE(SIGNED_FINE)
 
 /* What dot_q8() adds to the codes. */
 #define SIGNED_OFFSET (Q8_BIAS ? 128 : 0)
@@ -268,6 +270,15 @@ void MULTIPLY(const struct wmat *m, int block, const struct acts *a, int tiles, 
 		FORMAT(W_Q5_K, 256, 176, WITH_MIN, q5_k, 0);
 		FORMAT(W_Q6_K, 256, 210, FINE, q6_k, 32);
 		FORMAT(W_IQ4_XS, 256, 136, SIGNED, iq4_xs, SIGNED_OFFSET);
+		FORMAT(W_IQ1_S, 256, 50, PLAIN, iq1_s, 9);
+		FORMAT(W_IQ1_M, 256, 56, FINE, iq1_m, 9);
+		FORMAT(W_IQ2_XXS, 256, 66, SIGNED, iq2_xxs, SIGNED_OFFSET);
+		FORMAT(W_IQ2_XS, 256, 74, SIGNED_FINE, iq2_xs, SIGNED_OFFSET);
+		FORMAT(W_IQ2_S, 256, 82, SIGNED_FINE, iq2_s, SIGNED_OFFSET);
+		FORMAT(W_IQ3_XXS, 256, 98, SIGNED, iq3_xxs, SIGNED_OFFSET);
+		FORMAT(W_IQ3_S, 256, 110, SIGNED, iq3_s, SIGNED_OFFSET);
+		FORMAT(W_TQ1_0, 256, 54, PLAIN, tq1_0, 1);
+		FORMAT(W_TQ2_0, 256, 66, PLAIN, tq2_0, 1);
 	default:
 		break; /* wfmt_acts_group() says that it does not come here */
 	}

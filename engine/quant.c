@@ -41,6 +41,15 @@ static const struct type {
 	[W_IQ4_NL] = { "iq4_nl", 32, 18 },
 	[W_IQ4_XS] = { "iq4_xs", 256, 136 },
 	[W_MXFP4] = { "mxfp4", 32, 17 },
+	[W_IQ1_S] = { "iq1_s", 256, 50 },
+	[W_IQ1_M] = { "iq1_m", 256, 56 },
+	[W_IQ2_XXS] = { "iq2_xxs", 256, 66 },
+	[W_IQ2_XS] = { "iq2_xs", 256, 74 },
+	[W_IQ2_S] = { "iq2_s", 256, 82 },
+	[W_IQ3_XXS] = { "iq3_xxs", 256, 98 },
+	[W_IQ3_S] = { "iq3_s", 256, 110 },
+	[W_TQ1_0] = { "tq1_0", 256, 54 },
+	[W_TQ2_0] = { "tq2_0", 256, 66 },
 };
 
 const char *wtype_name(enum wtype t)

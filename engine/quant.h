@@ -61,9 +61,18 @@ enum wtype {
 	W_Q6_K,
 	W_IQ4_NL,
 	W_IQ4_XS,
-	W_MXFP4
+	W_MXFP4,
+	W_IQ1_S,
+	W_IQ1_M,
+	W_IQ2_XXS,
+	W_IQ2_XS,
+	W_IQ2_S,
+	W_IQ3_XXS,
+	W_IQ3_S,
+	W_TQ1_0,
+	W_TQ2_0
 };
-#define WTYPES (W_MXFP4 + 1)
+#define WTYPES (W_TQ2_0 + 1)
 
 struct wfmt {
 	enum wtype type;

@@ -21,6 +21,8 @@ BLOCKS = 4096
 HALVES = {
     T.F16: [0], T.Q8_0: [0], T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q2_K: [80, 82],
     T.Q3_K: [108], T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208], T.IQ4_NL: [0], T.IQ4_XS: [0], T.MXFP4: [],
+    T.IQ1_S: [0], T.IQ1_M: [], T.IQ2_XXS: [0], T.IQ2_XS: [0], T.IQ2_S: [0], T.IQ3_XXS: [0], T.IQ3_S: [0],
+    T.TQ1_0: [52], T.TQ2_0: [64],
 }
 
 
@@ -41,6 +43,9 @@ def main():
         for at in halves:
             high = blocks[:, at + 1]
             high[(high & 0x7c) == 0x7c] ^= 0x40
+        if t == T.IQ1_M:  # a half of four nibbles
+            high = blocks[:, 55]
+            high[((high & 0x70) == 0x70) & (blocks[:, 53] >> 6 == 3)] ^= 0x40
         if t == T.F16:
             y = blocks.reshape(-1).view(np.float16).astype(np.float32)
         else:

@@ -26,17 +26,29 @@ static const struct {
 	uint32_t id;
 	int half[2];
 } formats[] = {
-	{ W_F16, 1, { 0, -1 } },     { W_Q8_0, 8, { 0, -1 } },    { W_Q4_0, 2, { 0, -1 } },
-	{ W_Q4_1, 3, { 0, 2 } },     { W_Q5_0, 6, { 0, -1 } },    { W_Q5_1, 7, { 0, 2 } },
-	{ W_Q2_K, 10, { 80, 82 } },  { W_Q3_K, 11, { 108, -1 } }, { W_Q4_K, 12, { 0, 2 } },
-	{ W_Q5_K, 13, { 0, 2 } },    { W_Q6_K, 14, { 208, -1 } }, { W_IQ4_NL, 20, { 0, -1 } },
-	{ W_IQ4_XS, 23, { 0, -1 } }, { W_MXFP4, 39, { -1, -1 } },
+	{ W_F16, 1, { 0, -1 } },     { W_Q8_0, 8, { 0, -1 } },     { W_Q4_0, 2, { 0, -1 } },
+	{ W_Q4_1, 3, { 0, 2 } },     { W_Q5_0, 6, { 0, -1 } },     { W_Q5_1, 7, { 0, 2 } },
+	{ W_Q2_K, 10, { 80, 82 } },  { W_Q3_K, 11, { 108, -1 } },  { W_Q4_K, 12, { 0, 2 } },
+	{ W_Q5_K, 13, { 0, 2 } },    { W_Q6_K, 14, { 208, -1 } },  { W_IQ4_NL, 20, { 0, -1 } },
+	{ W_IQ4_XS, 23, { 0, -1 } }, { W_MXFP4, 39, { -1, -1 } },  { W_IQ1_S, 19, { 0, -1 } },
+	{ W_IQ1_M, 29, { -1, -1 } }, { W_IQ2_XXS, 16, { 0, -1 } }, { W_IQ2_XS, 17, { 0, -1 } },
+	{ W_IQ2_S, 22, { 0, -1 } },  { W_IQ3_XXS, 18, { 0, -1 } }, { W_IQ3_S, 21, { 0, -1 } },
+	{ W_TQ1_0, 34, { 52, -1 } }, { W_TQ2_0, 35, { 64, -1 } },
 };
 #define FORMATS (sizeof(formats) / sizeof(formats[0]))
 
 static size_t block_bytes(size_t f)
 {
 	return wfmt_row_bytes((struct wfmt){ formats[f].type, 0 }, wtype_block(formats[f].type));
+}
+
+/* The half of IQ1_M is the upper nibbles of four words. */
+static void finite_iq1_m(uint8_t *block, int most)
+{
+	if ((block[55] & 0x70) == 0x70 && block[53] >> 6 == 3)
+		block[55] ^= 0x40;
+	if ((block[55] & 0x70) > most)
+		block[55] = (uint8_t)((block[55] & 0x8f) | (most & 0x70));
 }
 
 /* The generator of make_ggml_golden.py. All exponents of halves above `most` become smaller. */
@@ -49,7 +61,9 @@ static void generate(size_t f, size_t blocks, uint8_t *to, int most)
 		x = x * 1664525 + 1013904223;
 		to[i] = (uint8_t)(x >> 24);
 	}
-	for (size_t b = 0; b < blocks; b++)
+	for (size_t b = 0; b < blocks; b++) {
+		if (formats[f].type == W_IQ1_M)
+			finite_iq1_m(to + b * size, most);
 		for (int h = 0; h < 2; h++) {
 			uint8_t *high = to + b * size + formats[f].half[h] + 1;
 			if (formats[f].half[h] < 0)
@@ -59,6 +73,7 @@ static void generate(size_t f, size_t blocks, uint8_t *to, int most)
 			if ((*high & 0x7c) > most)
 				*high = (uint8_t)((*high & 0x83) | most);
 		}
+	}
 }
 
 static void same_as_gguf_py(void **state)
