@@ -5,7 +5,7 @@
     make_typed_gguf.py TYPE TOKENIZER.json OUT.gguf
 
 TYPE: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs,
-mxfp4. Every bit of a block is random but its scales, which are such that products neither vanish nor
+mxfp4, iq1_s, iq1_m, iq2_xxs, iq2_xs, iq2_s, iq3_xxs, iq3_s, tq1_0, tq2_0. Every bit of a block is random but its scales, which are such that products neither vanish nor
 explode, and minima, which bring the mean to zero. The same file each time: tests/data/gguf-types has
 what llama.cpp computes of it. Embedding, norms and routers are f32.
 """
@@ -33,6 +33,15 @@ BLOCKS = {
     "iq4_nl": (20, 32, 18, {0: 9.5e-4}),
     "iq4_xs": (23, 256, 136, {0: 5e-5}),
     "mxfp4": (39, 32, 17, {}),
+    "iq1_s": (19, 256, 50, {0: 0.0087}),
+    "iq1_m": (29, 256, 56, {}),
+    "iq2_xxs": (16, 256, 66, {0: 0.0012}),
+    "iq2_xs": (17, 256, 74, {0: 0.0011}),
+    "iq2_s": (22, 256, 82, {0: 0.0011}),
+    "iq3_xxs": (18, 256, 98, {0: 4.4e-4}),
+    "iq3_s": (21, 256, 110, {0: 4.5e-4}),
+    "tq1_0": (34, 256, 54, {52: 0.076}),
+    "tq2_0": (35, 256, 66, {64: 0.088}),
 }
 FLOATS = {"f32": (0, "<f"), "f16": (1, "<e"), "bf16": (30, None)}
 
@@ -52,6 +61,8 @@ def blocks(rng, kind, n):
     _, elements, size, scales = BLOCKS[kind]
     count = n // elements
     out = bytearray(rng.randbytes(count * size))
+    if kind == "tq2_0":  # 3 is of no use and would move the mean
+        out = bytearray(b & ~((b & b >> 1 & 0x55) << 1) for b in out)
     # A block's scale and minimum grow together: its mean stays zero.
     factors = [0.6 + i / 20 for i in range(16)]
     tables = {at: [struct.pack("<e", v * f) for f in factors] for at, v in scales.items()}
@@ -60,6 +71,11 @@ def blocks(rng, kind, n):
             out[i * size + at:i * size + at + 2] = table[b % 16]
         if kind == "mxfp4":
             out[i * size] = 120 + b % 3
+        if kind == "iq1_m":  # a scale in nibbles
+            d, = struct.unpack("<H", struct.pack("<e", 0.0087 * factors[b % 16]))
+            for k in range(4):
+                at = i * size + 49 + 2 * k
+                out[at] = out[at] & 15 | (d >> 4 * k & 15) << 4
     return bytes(out)
 
 

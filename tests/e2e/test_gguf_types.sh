@@ -35,7 +35,8 @@ type_is()
 type_is f32 1e-4
 type_is f16 5e-3
 type_is bf16 3e-2
-for t in q8_0 q4_0 q4_1 q5_0 q5_1 q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4; do
+for t in q8_0 q4_0 q4_1 q5_0 q5_1 q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4 iq1_s iq1_m iq2_xxs iq2_xs iq2_s iq3_xxs iq3_s tq1_0 \
+	tq2_0; do
 	type_is $t 0.15
 done
 type_is q2_k 0.3

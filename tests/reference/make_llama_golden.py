@@ -29,7 +29,7 @@ LLAMA = "/usr/share/llama.cpp/llama.cpp-tools"
 CONVERT = "/usr/share/doc/llama.cpp-tools/scripts/convert_hf_to_gguf.py"
 REFERENCE = "llama.cpp 0.7.0 (Debian 1:0.7.0+dfsg-2), processor, one thread, f32 keys and values"
 TYPES = ("f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs "
-         "mxfp4").split()
+         "mxfp4 iq1_s iq1_m iq2_xxs iq2_xs iq2_s iq3_xxs iq3_s tq1_0 tq2_0").split()
 PROMPTS = [[7], [11, 250, 33, 4, 90, 120, 7, 8, 201],
            [5, 6, 7, 8, 9, 200, 100, 77, 13, 26, 99, 150, 222, 3, 44, 60, 61, 62, 63, 64, 90, 12,
             250, 251, 17, 80, 33, 190, 41, 2]]
