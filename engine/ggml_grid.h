@@ -126,10 +126,11 @@ GRID_INLINE void grid_iq2_xs(const uint8_t *p, struct grid_block to)
 GRID_INLINE void grid_iq2_s(const uint8_t *p, struct grid_block to)
 {
 	nibble_scales(p + 74, ggml_half(p) * 0.125f, 16, to);
-	for (int i = 0; i < 32; i++) {
-		int high = p[66 + i / 4] >> i % 4 * 2 & 3;
-		put_signed(to, i, ggml_iq2_s_grid[p[2 + i] | high << 8], p[34 + i]);
-	}
+	for (int g = 0; g < 8; g++)
+		for (int i = 0; i < 4; i++) {
+			uint32_t q = p[2 + 4 * g + i] | (p[66 + g] >> 2 * i & 3u) << 8;
+			put_signed(to, 4 * g + i, ggml_iq2_s_grid[q], p[34 + 4 * g + i]);
+		}
 }
 
 /* f16 d; u8 q[64]; u32 v[8]. A q is 4 columns; v as in IQ2_XXS: d / 4 (2 s + 1) */
@@ -154,19 +155,20 @@ GRID_INLINE void grid_iq3_xxs(const uint8_t *p, struct grid_block to)
 GRID_INLINE void grid_iq3_s(const uint8_t *p, struct grid_block to)
 {
 	nibble_scales(p + 106, ggml_half(p), 8, to);
-	for (int i = 0; i < 32; i++) {
-		const uint8_t *q = p + 2 + 2 * i;
-		int high = p[66 + i / 4] >> i % 4 * 2;
-		uint64_t low = ggml_iq3_s_grid[q[0] | (high & 1) << 8];
-		uint64_t next = ggml_iq3_s_grid[q[1] | (high & 2) << 7];
-		put_signed(to, i, low | next << 32, p[74 + i]);
-	}
+	for (int g = 0; g < 8; g++)
+		for (int i = 0; i < 4; i++) {
+			const uint8_t *q = p + 2 + 8 * g + 2 * i;
+			uint32_t high = (uint32_t)p[66 + g] >> 2 * i;
+			uint64_t low = ggml_iq3_s_grid[q[0] | (high & 1) << 8];
+			uint64_t next = ggml_iq3_s_grid[q[1] | (high & 2) << 7];
+			put_signed(to, 4 * g + i, low | next << 32, p[74 + 4 * g + i]);
+		}
 }
 
-/* Point q of IQ1, a bit of `minus` says that an eighth is taken off. */
+/* Point q of IQ1, minus: 1 if an eighth is taken off, else 0. Nothing foretells which: hence no branch. */
 GRID_INLINE void put_iq1(struct grid_block to, int i, uint32_t q, uint32_t minus)
 {
-	put_8(to, i, ggml_iq1_grid[q] + (minus ? 0 : 0x0202020202020202));
+	put_8(to, i, ggml_iq1_grid[q] + (2 - 2 * minus) * 0x0101010101010101);
 }
 
 /* f16 d; u8 q[32]; u16 h[8]. h: four times three upper bits of q, three bits of a scale of 32, and whether
@@ -178,8 +180,8 @@ GRID_INLINE void grid_iq1_s(const uint8_t *p, struct grid_block to)
 	for (int g = 0; g < 8; g++) {
 		uint32_t h = grid_u16(p + 34 + 2 * g);
 		put_scale(to, g, d, h >> 12 & 7);
-		for (int i = 4 * g; i < 4 * g + 4; i++)
-			put_iq1(to, i, p[2 + i] | (h >> i % 4 * 3 & 7) << 8, h >> 15);
+		for (int i = 0; i < 4; i++)
+			put_iq1(to, 4 * g + i, p[2 + 4 * g + i] | (h >> 3 * i & 7) << 8, h >> 15);
 	}
 }
 
@@ -193,10 +195,11 @@ GRID_INLINE void grid_iq1_m(const uint8_t *p, struct grid_block to)
 
 	for (int k = 0; k < 16; k++)
 		put_scale(to, k, d, grid_u16(p + 48 + k / 4 * 2) >> k % 4 * 3 & 7);
-	for (int i = 0; i < 32; i++) {
-		uint32_t h = (uint32_t)p[32 + i / 2] >> i % 2 * 4;
-		put_iq1(to, i, p[i] | (h & 7) << 8, h & 8);
-	}
+	for (int k = 0; k < 16; k++)
+		for (int i = 0; i < 2; i++) {
+			uint32_t h = (uint32_t)p[32 + k] >> 4 * i;
+			put_iq1(to, 2 * k + i, p[2 * k + i] | (h & 7) << 8, h >> 3 & 1);
+		}
 }
 
 #endif

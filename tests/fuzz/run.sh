@@ -17,13 +17,19 @@ trap 'rm -rf "$work"' EXIT
 # seeds NAME FOLDER
 seeds()
 {
-	local checkpoint
+	local checkpoint type
 	case $1 in
 	model | engine)
 		for checkpoint in "$DATA/glm-s" "$DATA"/families/*/; do
 			"$BUILD/coli-pack" "$checkpoint" "$work/store" >/dev/null 2>&1
 			mv "$work/store/model.json" "$2/$(basename "$checkpoint").json"
 			rm -r "$work/store"
+		done
+		return
+		;;
+	blocks) # of each type, any bytes
+		for type in {0..22}; do
+			{ printf '%b' "\\x$(printf %x "$type")" && tail -c 7400 "$DATA/tale-moe/model.safetensors"; } >"$2/$type"
 		done
 		return
 		;;
@@ -45,12 +51,13 @@ dictionary()
 	case $1 in
 	engine) echo model ;;
 	split) echo gguf ;;
+	blocks) echo model ;; # which has no words for it; one must be there
 	*) echo "$1" ;;
 	esac
 }
 
 failed=0
-[ $# -gt 0 ] || set -- gguf split safetensors checkpoint model engine tokenizer chat session shard trace control status
+[ $# -gt 0 ] || set -- gguf split safetensors checkpoint model engine blocks tokenizer chat session shard trace control status
 for name in "$@"; do
 	mkdir -p "$BUILD/corpus/$name" "$BUILD/found/$name" "$work/$name"
 	seeds "$name" "$work/$name"
