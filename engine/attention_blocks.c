@@ -81,8 +81,9 @@ void blocks_add(const struct block_queries *q, int s, int m, const float *values
 	/* The first query that sees the first key, and behind the last one that sees the last key. */
 	int from = s > q->position ? (s - q->position) * q->group : 0, to = q->n;
 
-	if (q->window)
-		to = min_int(to, (s + m - 1 + q->window - q->position) * q->group);
+	int64_t seen = ((int64_t)s + m - 1 + q->window - q->position) * q->group;
+	if (q->window && seen < to)
+		to = (int)seen;
 	if (from >= to)
 		return;
 	int count = to - from;

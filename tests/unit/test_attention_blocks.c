@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,7 +108,7 @@ static void run(kernel_mix *mix, int window, bool sink, int piece, float *got)
 		attend(mix, window, sink, at, QUERIES - at < piece ? QUERIES - at : piece, got);
 }
 
-static const int windows[] = { 0, 1, 17, 64, 100, 128, 1000 };
+static const int windows[] = { 0, 1, 17, 64, 100, 128, 1000, INT_MAX };
 #define WINDOWS (sizeof(windows) / sizeof(*windows))
 
 static void is_what_is_defined(void **state)
