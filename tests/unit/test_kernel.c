@@ -207,7 +207,7 @@ static void blocks_give_the_bits_of_axpy(void **state)
 /* One case of many_rows_mixed_are_right(); the sums begin at 1. */
 static void mix_many_is_right(const struct kernel_table *k, int np, int ny, int n)
 {
-	static float p[40 * 303], y[303 * 205], out[40 * 204], one[204];
+	static float p[40 * 303], y[300 * 208], out[40 * 204], one[204];
 	const size_t ldp = (size_t)ny + 3, ldy = (size_t)n + 5, ldo = (size_t)n + 1;
 
 	fill(p, np * (int)ldp);
