@@ -168,23 +168,6 @@ struct setting {
 	float norm[HIDDEN], sink[HEADS];
 };
 
-static void matrix(struct setting *s, int i, struct wfmt fmt, int rows, int cols, struct wmat *m)
-{
-	char *buf = aligned_alloc(64, (wfmt_bytes(fmt, rows, cols) + 63) / 64 * 64 + 4096);
-
-	assert_non_null(buf);
-	tiny_matrix(&dice, fmt, rows, cols, 0.4f, 0, buf);
-	*m = (struct wmat){
-		.fmt = fmt,
-		.rows = rows,
-		.cols = cols,
-		.codes = buf,
-		.scales =
-			(const uint16_t *)(const void *)(buf + wfmt_scales_offset(fmt, rows, cols))
-	};
-	s->matrices[i] = buf;
-}
-
 static void set_up(struct setting *s, struct wfmt fmt, int window, bool sink)
 {
 	memset(s, 0, sizeof(*s));
@@ -200,10 +183,10 @@ static void set_up(struct setting *s, struct wfmt fmt, int window, bool sink)
 				      .norm_eps = 1e-5f,
 				      .score_scale = 0.3f };
 	s->c.windowed[0] = window != 0;
-	matrix(s, 0, fmt, HEADS * HEAD, HIDDEN, &s->l.attention.q);
-	matrix(s, 1, fmt, SHARED * HEAD, HIDDEN, &s->l.attention.k);
-	matrix(s, 2, fmt, SHARED * HEAD, HIDDEN, &s->l.attention.v);
-	matrix(s, 3, fmt, HIDDEN, HEADS * HEAD, &s->l.attention.out);
+	s->matrices[0] = tiny_wmat(&dice, fmt, HEADS * HEAD, HIDDEN, &s->l.attention.q);
+	s->matrices[1] = tiny_wmat(&dice, fmt, SHARED * HEAD, HIDDEN, &s->l.attention.k);
+	s->matrices[2] = tiny_wmat(&dice, fmt, SHARED * HEAD, HIDDEN, &s->l.attention.v);
+	s->matrices[3] = tiny_wmat(&dice, fmt, HIDDEN, HEADS * HEAD, &s->l.attention.out);
 	for (int i = 0; i < HIDDEN; i++)
 		s->norm[i] = 1;
 	for (int i = 0; i < HEADS; i++)

@@ -40,23 +40,6 @@ struct setting {
 
 static struct tiny dice = { .seed = 5 };
 
-static char *matrix(struct wfmt fmt, int rows, int cols, struct wmat *m)
-{
-	char *buf = aligned_alloc(64, (wfmt_bytes(fmt, rows, cols) + 63) / 64 * 64 + 4096);
-
-	assert_non_null(buf);
-	tiny_matrix(&dice, fmt, rows, cols, 0.4f, 0, buf);
-	*m = (struct wmat){
-		.fmt = fmt,
-		.rows = rows,
-		.cols = cols,
-		.codes = buf,
-		.scales =
-			(const uint16_t *)(const void *)(buf + wfmt_scales_offset(fmt, rows, cols))
-	};
-	return buf;
-}
-
 /* kv_b in two, keys transposed: from its floats, so that both mean the same. */
 static void split(struct setting *s)
 {
@@ -138,7 +121,7 @@ static struct setting *set_up(struct wfmt fmt, enum kv_type kv, bool steep)
 				      .index_topk = CTX,
 				      .max_positions = CTX,
 				      .score_scale = 0.19f };
-	s->kv_b = matrix(fmt, HEADS * (NOPE + V), LORA, &s->w.kv_b);
+	s->kv_b = tiny_wmat(&dice, fmt, HEADS * (NOPE + V), LORA, &s->w.kv_b);
 	if (kvcache_init(&s->kv, &s->c, 1, CTX, kv, why))
 		fail_msg("%s", why);
 	for (int t = 0; t < CTX; t++) {

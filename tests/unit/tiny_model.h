@@ -75,6 +75,21 @@ static inline size_t tiny_matrix(struct tiny *t, struct wfmt fmt, int rows, int 
 	return bytes;
 }
 
+/* The same as a matrix; returns its memory, which is the caller's to free. */
+static inline char *tiny_wmat(struct tiny *t, struct wfmt fmt, int rows, int cols, struct wmat *m)
+{
+	size_t bytes = wfmt_bytes(fmt, rows, cols);
+	/* Kernels ask for what lies behind. */
+	char *buf = aligned_alloc(64, (bytes + 63) / 64 * 64 + 4096);
+
+	assert(buf);
+	tiny_matrix(t, fmt, rows, cols, 0.4f, 0, buf);
+	int bad = wmat_bind(m, fmt, rows, cols, buf, bytes);
+	assert(bad == 0);
+	(void)bad;
+	return buf;
+}
+
 static inline const char *tiny_type(struct wfmt fmt, char *buf)
 {
 	if (fmt.group)
