@@ -130,19 +130,12 @@ INLINE void add_chunk(struct shape s, int offset, const struct unpacked *u, cons
 		add_tile(s, u, &b, a, first, groups, t, 1, y, ldy);
 }
 
-/* A chunk times the only activation row. Codes do not wait in memory between the two halves of the work. */
-INLINE void one_row(struct shape s, int offset, unpack_fn *unpack, const uint8_t *from, size_t ld,
-		    const struct acts *a, int first, int groups, struct unpacked *u, float *y)
+/* What a chunk's sums with the only activation row add to y. */
+INLINE void add_one_row(struct shape s, const struct unpacked *u, const struct begin *b,
+			const struct acts *a, int first, int groups, float *y)
 {
 	struct floats out = load_floats(y);
-	struct begin b;
 
-	begin_chunk(s, offset, a, first, groups, &b);
-	u->begin[0] = b.sum[0];
-	u->begin[1] = b.sum[1];
-	u->x = a->codes + (size_t)first * GROUP;
-	s.one_row = true;
-	unpack(s, from, ld, groups, u);
 	for (int g = 0; g < groups; g++) {
 		const float x_scale = a->scale[first + g];
 		for (int h = 0; h < (s.fine ? 2 : 1); h++) {
@@ -152,15 +145,20 @@ INLINE void one_row(struct shape s, int offset, unpack_fn *unpack, const uint8_t
 				sum = add_ints(sum, u->sums[2 * g + 1]);
 			out = add_group(out, sum, load_floats(u->scale[part]), x_scale);
 			if (s.has_min)
-				out = add_scaled(out, load_floats(u->min[part]), b.low[h][g]);
+				out = add_scaled(out, load_floats(u->min[part]), b->low[h][g]);
 		}
 	}
 	store_floats(y, out);
 }
 
-/* One function a shape, not one a format. */
-typedef void add_fn(int offset, const struct unpacked *u, const struct acts *a, bool last,
+/* What a shape does with its formats' codes: one function a shape, not one a format. */
+struct steps {
+	void (*begin)(int offset, const struct acts *a, int first, int groups, struct begin *b);
+	void (*add_one_row)(const struct unpacked *u, const struct begin *b, const struct acts *a,
+			    int first, int groups, float *y);
+	void (*add)(int offset, const struct unpacked *u, const struct acts *a, bool last,
 		    int first, int groups, float *y, size_t ldy);
+};
 
 #define PLAIN         ((struct shape){ .steps = 4 })
 #define WITH_MIN      ((struct shape){ .steps = 4, .has_min = true })
@@ -169,13 +167,25 @@ typedef void add_fn(int offset, const struct unpacked *u, const struct acts *a, 
 #define SIGNED        ((struct shape){ .steps = 0 })
 #define SIGNED_FINE   ((struct shape){ .steps = 0, .fine = true })
 
+#define STEP static __attribute__((noinline)) void
+
 #define SHAPE(shape)                                                                               \
-	static __attribute__((noinline)) void add_##shape(                                         \
-		int offset, const struct unpacked *u, const struct acts *a, bool last, int first,  \
-		int groups, float *y, size_t ldy)                                                  \
+	STEP begin_##shape(int offset, const struct acts *a, int first, int groups,                \
+			   struct begin *b)                                                        \
+	{                                                                                          \
+		begin_chunk(shape, offset, a, first, groups, b);                                   \
+	}                                                                                          \
+	STEP one_row_##shape(const struct unpacked *u, const struct begin *b,                      \
+			     const struct acts *a, int first, int groups, float *y)                \
+	{                                                                                          \
+		add_one_row(shape, u, b, a, first, groups, y);                                     \
+	}                                                                                          \
+	STEP add_##shape(int offset, const struct unpacked *u, const struct acts *a, bool last,    \
+			 int first, int groups, float *y, size_t ldy)                              \
 	{                                                                                          \
 		add_chunk(shape, offset, u, a, last, first, groups, y, ldy);                       \
-	}
+	}                                                                                          \
+	static const struct steps steps_##shape = { begin_##shape, one_row_##shape, add_##shape };
 
 /* 16 bits hold 4 * 2 * 31 * 127 and 2 * 2 * 63 * 127. */
 SHAPE(PLAIN)
@@ -184,6 +194,22 @@ SHAPE(FINE)
 SHAPE(FINE_WITH_MIN)
 SHAPE(SIGNED)
 SHAPE(SIGNED_FINE)
+
+/* A chunk times the only activation row. Codes do not wait in memory between the two halves of the work. */
+INLINE void one_row(struct shape s, const struct steps *steps, int offset, unpack_fn *unpack,
+		    const uint8_t *from, size_t ld, const struct acts *a, int first, int groups,
+		    struct unpacked *u, float *y)
+{
+	struct begin b;
+
+	steps->begin(offset, a, first, groups, &b);
+	u->begin[0] = b.sum[0];
+	u->begin[1] = b.sum[1];
+	u->x = a->codes + (size_t)first * GROUP;
+	s.one_row = true;
+	unpack(s, from, ld, groups, u);
+	steps->add_one_row(u, &b, a, first, groups, y);
+}
 
 /* What dot_q8() adds to the codes. */
 #define SIGNED_OFFSET (Q8_BIAS ? 128 : 0)
@@ -203,8 +229,8 @@ static const uint8_t *fill_up(struct filled *f, const uint8_t *p, size_t ld, int
 
 /* A format whose `elements` columns are a block of `size` bytes. */
 INLINE void multiply(const struct wmat *m, int block, const struct acts *a, int tiles, int elements,
-		     size_t size, struct shape s, unpack_fn *unpack, add_fn *add, int offset,
-		     float *y, size_t ldy)
+		     size_t size, struct shape s, const struct steps *steps, unpack_fn *unpack,
+		     int offset, float *y, size_t ldy)
 {
 	const size_t ld = wfmt_row_bytes(m->fmt, m->cols);
 	const uint8_t *p = (const uint8_t *)m->codes + (size_t)block * WBLOCK * ld;
@@ -226,13 +252,13 @@ INLINE void multiply(const struct wmat *m, int block, const struct acts *a, int 
 		}
 		u.ahead = p + WBLOCK * (ld + at);
 		if (tiles == 1 && a->rows == 1) {
-			one_row(s, offset, unpack, from, step, a, g, n, &u, y);
+			one_row(s, steps, offset, unpack, from, step, a, g, n, &u, y);
 			continue;
 		}
 		unpack(s, from, step, n, &u);
 		for (int t = 0; t < tiles; t++)
-			add(offset, &u, &a[t], t == tiles - 1, g, n,
-			    y + (size_t)(t * ACTS_ROWS) * ldy, ldy);
+			steps->add(offset, &u, &a[t], t == tiles - 1, g, n,
+				   y + (size_t)(t * ACTS_ROWS) * ldy, ldy);
 	}
 }
 
@@ -245,8 +271,8 @@ void MULTIPLY(const struct wmat *m, int block, const struct acts *a, int tiles, 
 
 #define FORMAT(type, elements, size, shape, unpack, offset)                                        \
 	case type:                                                                                 \
-		multiply(m, block, a, tiles, elements, size, shape, unpack, add_##shape, offset,   \
-			 y, ldy);                                                                  \
+		multiply(m, block, a, tiles, elements, size, shape, &steps_##shape, unpack,        \
+			 offset, y, ldy);                                                          \
 		break
 
 	for (int t = 0; t < rows; t++)

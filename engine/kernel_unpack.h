@@ -309,20 +309,25 @@ INLINE void q2_k_scales(const uint8_t *p, size_t ld, struct unpacked *u)
 		}
 }
 
+/* 64 bytes of codes of two bits: four times 32 columns share 32 bytes. */
+INLINE void two_bits(struct shape s, const uint8_t *p, size_t ld, struct unpacked *u)
+{
+	for (int i = 0; i < 64; i += 16) {
+		struct codes q[4], to[4];
+		take_rows(u, p + i, ld, q);
+		for (int j = 0; j < 4; j++) {
+			for (int k = 0; k < 4; k++)
+				to[k] = bits(q[k], 2 * j, 3);
+			put(s, u, i / 32 * 128 + 32 * j + i % 32, to);
+		}
+	}
+}
+
 INLINE void q2_k(struct shape s, const uint8_t *p, size_t ld, int groups, struct unpacked *u)
 {
 	(void)groups;
 	q2_k_scales(p, ld, u);
-	for (int n = 0; n < 2; n++)
-		for (int i = 0; i < 32; i += 16) {
-			struct codes q[4], to[4];
-			take_rows(u, p + 16 + 32 * n + i, ld, q);
-			for (int j = 0; j < 4; j++) {
-				for (int k = 0; k < 4; k++)
-					to[k] = bits(q[k], 2 * j, 3);
-				put(s, u, 128 * n + 32 * j + i, to);
-			}
-		}
+	two_bits(s, p + 16, ld, u);
 }
 
 /* 64 codes: four times 16, 32 columns apart, that share 16 bytes of two upper bits each. */

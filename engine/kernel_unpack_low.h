@@ -15,7 +15,7 @@
 
 #include "engine/ggml_grid.h"
 
-INLINE void grid_rows(struct shape s, grid_unpack *unpack, const uint8_t *p, size_t ld, int size,
+INLINE void grid_rows(grid_unpack *unpack, const uint8_t *p, size_t ld, int size,
 		      struct unpacked *u)
 {
 	for (size_t r = 0; r < WBLOCK; r++) {
@@ -23,6 +23,11 @@ INLINE void grid_rows(struct shape s, grid_unpack *unpack, const uint8_t *p, siz
 		unpack(p + r * ld, (struct grid_block){ u->codes + 4 * r, u->scale[0] + r,
 							(size_t)4 * WBLOCK, WBLOCK });
 	}
+}
+
+/* What has been stored, with the only activation row. */
+INLINE void take_stored(struct shape s, struct unpacked *u)
+{
 	for (int first = 0; s.one_row && first < CHUNK; first += 16) {
 		struct codes c[4];
 		for (int k = 0; k < 4; k++)
@@ -31,12 +36,19 @@ INLINE void grid_rows(struct shape s, grid_unpack *unpack, const uint8_t *p, siz
 	}
 }
 
+/* The rows are looked up in a function of their own: what is done with them is no matter to it. */
 #define GRID(name, size)                                                                           \
+	static __attribute__((noinline)) void name##_rows(const uint8_t *p, size_t ld,             \
+							  struct unpacked *u)                      \
+	{                                                                                          \
+		grid_rows(grid_##name, p, ld, size, u);                                            \
+	}                                                                                          \
 	INLINE void name(struct shape s, const uint8_t *p, size_t ld, int groups,                  \
 			 struct unpacked *u)                                                       \
 	{                                                                                          \
 		(void)groups;                                                                      \
-		grid_rows(s, grid_##name, p, ld, size, u);                                         \
+		name##_rows(p, ld, u);                                                             \
+		take_stored(s, u);                                                                 \
 	}
 
 GRID(iq1_s, 50)
@@ -109,15 +121,7 @@ INLINE void tq2_0(struct shape s, const uint8_t *p, size_t ld, int groups, struc
 {
 	(void)groups;
 	one_scale(half_floats(take_words(u, p + 62, ld), 1), u);
-	for (int i = 0; i < 64; i += 16) {
-		struct codes q[4], c[4];
-		take_rows(u, p + i, ld, q);
-		for (int n = 0; n < 4; n++) {
-			for (int k = 0; k < 4; k++)
-				c[k] = bits(q[k], 2 * n, 3);
-			put(s, u, i / 32 * 128 + 32 * n + i % 32, c);
-		}
-	}
+	two_bits(s, p, ld, u);
 }
 
 #endif
