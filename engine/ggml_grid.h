@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The i-quants of GGUF that are points of a grid: what ggml.c and kernel_unpack.h share. Only they include
+ * The i-quants of GGUF that are points of a grid: what ggml.c and kernel_unpack_low.h share. Only they include
  * this.
  *
  * Such a block has 256 columns, and a place in a table stands for the sizes of 8 or 4 of them at once.
@@ -33,8 +33,8 @@ extern const uint64_t ggml_grid_signs[256]; /* 0xff where the byte has a bit */
 
 #define GRID_INLINE static inline __attribute__((always_inline))
 
-/* Where the codes of a block go, four columns at a time, and the scales of each 32 or 16 columns: `next`
- * bytes apart, and `next` floats. */
+/* Where the codes of a block go, four columns at a time, next_codes bytes apart, and the scales of each 32 or
+ * 16 columns, next_scale floats apart. */
 struct grid_block {
 	uint8_t *codes;
 	float *scale;

@@ -31,8 +31,8 @@ struct kernel_amx_tile {
 /* Gives the tiles their shapes and clears them. Until _tile_release(). */
 void kernel_amx_load(const struct kernel_amx_tile *tiles);
 
-/* The eight tiles of products with 8-bit activations: two sums, a tile of activations as A and the last one, which may have fewer rows,
- * as B; weights of either. Numbers of tiles must be literals. */
+/* The eight tiles of products with 8-bit activations: two sums, a tile of activations as A and the last
+ * one, which may have fewer rows, as B; weights of either. Numbers of tiles must be literals. */
 #define SUMS_A0   0
 #define SUMS_A1   1
 #define SUMS_B0   2
