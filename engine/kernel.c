@@ -6,8 +6,8 @@
  *	plain     any processor
  *	avx2      x86-64-v3: Haswell (2013), Zen (2017) and later
  *	avxvnni   Alder Lake, Zen 5 and later: the same, with VNNI's 8-bit products of 256 bits
- *	avx512    Skylake-X: 512-bit floats; 8-bit products as avx2 has them
- *	vnni      Ice Lake, Zen 4 and later: 8-bit products of 512 bits
+ *	avx512    Skylake-X: what avx2 has, of 512 bits
+ *	vnni      Cascade Lake, Ice Lake, Zen 4 and later: VNNI's products of 512 bits
  *	amx       Sapphire Rapids and later: the same, but prompts by kernel_amx.c
  *	dotprod   arm64 with SDOT: ARMv8.4, most of ARMv8.2
  */

@@ -47,8 +47,8 @@ INLINE int32_t four(const int8_t *x)
 	return v;
 }
 
-#if defined(__AVX512VNNI__)
-#include "engine/kernel_lanes_vnni.h"
+#if defined(__AVX512BW__)
+#include "engine/kernel_lanes_avx512.h"
 #elif defined(__AVX2__)
 #include "engine/kernel_lanes_avx2.h"
 #elif defined(__ARM_FEATURE_DOTPROD)

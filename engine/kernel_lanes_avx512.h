@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The lanes of kernel_lanes.h, which includes this and says what each of these does.
- * AVX-512 with VNNI: a vector holds all sixteen.
+ * AVX-512: a vector holds all sixteen. With VNNI products are summed in 32 bits at once.
  */
-#ifndef ENGINE_KERNEL_LANES_VNNI_H
-#define ENGINE_KERNEL_LANES_VNNI_H
+#ifndef ENGINE_KERNEL_LANES_AVX512_H
+#define ENGINE_KERNEL_LANES_AVX512_H
 
 #include <immintrin.h>
 
 #define TILE        8 /* activation rows at once: as many sums, floats and two weights in 32 registers */
 #define ABSORB_TILE 4
-#define Q8_BIAS     4 /* dot_q8() adds 128 to the weights: sums begin at bias << 4 instead of 0 */
+#ifdef __AVX512VNNI__
+#define Q8_BIAS 4 /* dot_q8() adds 128 to the weights: sums begin at bias << 4 instead of 0 */
+#else
+#define Q8_BIAS 0 /* signs are moved to the activations: no bias */
+#endif
 
 struct codes {
 	__m512i v;
@@ -21,7 +25,7 @@ struct ints {
 };
 
 struct part {
-	__m512i v;
+	__m512i v; /* of 32 bits with VNNI, or of 16 */
 };
 
 struct floats {
@@ -41,11 +45,6 @@ INLINE struct codes low_nibbles(struct codes c)
 INLINE struct codes high_nibbles(struct codes c)
 {
 	return low_nibbles((struct codes){ _mm512_srli_epi16(c.v, 4) });
-}
-
-INLINE struct codes ready_q8(struct codes c)
-{
-	return (struct codes){ _mm512_xor_si512(c.v, _mm512_set1_epi8(-128)) };
 }
 
 INLINE struct ints all_ints(int32_t x)
@@ -83,6 +82,12 @@ INLINE int32_t sum_of_ints(struct ints a)
 	return _mm512_reduce_add_epi32(a.v);
 }
 
+#ifdef __AVX512VNNI__
+INLINE struct codes ready_q8(struct codes c)
+{
+	return (struct codes){ _mm512_xor_si512(c.v, _mm512_set1_epi8(-128)) };
+}
+
 INLINE struct part part_begin(struct ints sums)
 {
 	return (struct part){ sums.v };
@@ -103,6 +108,42 @@ INLINE struct ints part_end(struct ints sums, struct part p)
 	(void)sums;
 	return (struct ints){ p.v };
 }
+#else
+INLINE struct codes ready_q8(struct codes c)
+{
+	return c;
+}
+
+INLINE struct part part_begin(struct ints sums)
+{
+	(void)sums;
+	return (struct part){ _mm512_setzero_si512() };
+}
+
+INLINE struct part dot_q4(struct part p, struct codes w, const int8_t *x)
+{
+	__m512i v = _mm512_set1_epi32(four(x));
+
+	return (struct part){ _mm512_add_epi16(p.v, _mm512_maddubs_epi16(w.v, v)) };
+}
+
+INLINE struct part dot_q8(struct part p, struct codes w, const int8_t *x)
+{
+	__m512i v = _mm512_set1_epi32(four(x));
+	__m512i with_sign = _mm512_mask_sub_epi8(v, _mm512_movepi8_mask(w.v),
+						 _mm512_setzero_si512(), v);
+
+	(void)p;
+	return (struct part){ _mm512_maddubs_epi16(_mm512_abs_epi8(w.v), with_sign) };
+}
+
+INLINE struct ints part_end(struct ints sums, struct part p)
+{
+	__m512i one = _mm512_set1_epi16(1);
+
+	return (struct ints){ _mm512_add_epi32(sums.v, _mm512_madd_epi16(p.v, one)) };
+}
+#endif
 
 INLINE struct floats no_floats(void)
 {
