@@ -286,8 +286,10 @@ static void say_kept(const char *why)
 	said = true;
 }
 
-/* Frees what the batch has left, once nobody reads there. False: told to stop; the catalog knows. */
-static bool free_old(struct mover *m)
+/* Frees what the batch has left, once nobody reads there. A task that is cancelled waits for that
+ * as well: the next batch's list takes the place of this one's in the catalog. One that stops with
+ * the daemon does not, as the next start looks at the list. */
+static void free_old(struct mover *m)
 {
 	struct store *s = m->cfg.store;
 	char why[WHY_MAX];
@@ -297,8 +299,8 @@ static bool free_old(struct mover *m)
 		const struct store_expert *e = &s->expert[t->index];
 		struct place now;
 		while (!store_unread(s, t->old)) {
-			if (m->cfg.ask(m->cfg.arg) != 0)
-				return false;
+			if (m->cfg.ask(m->cfg.arg) == -EINTR)
+				return;
 			sleep_ms(1);
 		}
 		store_take(s, t->index, &now);
@@ -312,7 +314,6 @@ static bool free_old(struct mover *m)
 		}
 		store_give(s, &now);
 	}
-	return true;
 }
 
 int mover_flush(struct mover *m, char *why)
