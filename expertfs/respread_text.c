@@ -183,12 +183,14 @@ char *respread_text(struct respread *r, struct hotdir *h)
 		for (uint32_t n = 0; n <= STORE_HOT_DRIVE; n++)
 			if ((one = drive_json(r, n, leaves, c)) != NULL)
 				json_array_append_new(drives, one);
-		json_object_set_new(all, "tasks", tasks);
-		json_object_set_new(all, "drives", drives);
+		json_object_set(all, "tasks", tasks);
+		json_object_set(all, "drives", drives);
 		if (h)
 			json_object_set_new(all, "hot_dir", hot_json(h));
 		text = json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
 	}
+	json_decref(tasks);
+	json_decref(drives);
 	json_decref(all);
 	free(c);
 	return text;
