@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "expertfs/fail.h"
+#include "expertfs/store.h"
 
 #define SEARCH_BYTES (1u << 20) /* read at once where no head is where one should be */
 
@@ -94,7 +95,7 @@ static bool head_fits(const struct shard_scan *s, const void *block, uint64_t at
 	memcpy(h, block, sizeof(*h));
 	return record_head_is(h, s->head.store_id) && h->layer <= UINT16_MAX &&
 	       h->expert <= UINT16_MAX && h->copy <= UINT16_MAX &&
-	       h->expert_bytes <= INT64_MAX / 4 && h->part_offset % SHARD_ALIGN == 0 &&
+	       h->expert_bytes <= STORE_EXPERT_BYTES_MAX && h->part_offset % SHARD_ALIGN == 0 &&
 	       at + record_bytes(h->part_bytes) <= s->bytes;
 }
 

@@ -433,15 +433,44 @@ static void hostile_shards(void **state)
 	}
 }
 
+/* A head that holds, of an expert that is larger than a catalog may have. */
+static void no_giants(void **state)
+{
+	struct record_head h = { .expert = 9, .parts = 1 };
+	static char block[SHARD_ALIGN];
+	int fd;
+
+	(void)state;
+	make(true);
+	h.expert_bytes = h.part_bytes = STORE_EXPERT_BYTES_MAX + SHARD_ALIGN;
+	memcpy(h.store_id, store_id, STORE_ID_SIZE);
+	record_head_seal(&h);
+	memcpy(block, &h, sizeof(h));
+	fd = open(in_top(shard_names[0]), O_RDWR);
+	assert_int_equal(pwrite(fd, block, sizeof(block), (off_t)end[0]), sizeof(block));
+	assert_int_equal(ftruncate(fd, (off_t)(end[0] + record_bytes(h.part_bytes))), 0);
+	close(fd);
+	assert_int_equal(run(quick), 0);
+	expect_said("neither a record nor a hole");
+	assert_int_equal(check_store(0), EXPERTS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(finds_everything),      cmocka_unit_test(asks_the_old_catalog),
-		cmocka_unit_test(moved_experts),         cmocka_unit_test(half_a_move),
-		cmocka_unit_test(knows_what_is_missing), cmocka_unit_test(damaged_head),
-		cmocka_unit_test(damaged_payload),       cmocka_unit_test(torn_shard),
-		cmocka_unit_test(missing_drives),        cmocka_unit_test(no_shards_at_all),
-		cmocka_unit_test(usage_is_kept),         cmocka_unit_test(hostile_shards),
+		cmocka_unit_test(finds_everything),
+		cmocka_unit_test(asks_the_old_catalog),
+		cmocka_unit_test(moved_experts),
+		cmocka_unit_test(half_a_move),
+		cmocka_unit_test(knows_what_is_missing),
+		cmocka_unit_test(damaged_head),
+		cmocka_unit_test(damaged_payload),
+		cmocka_unit_test(torn_shard),
+		cmocka_unit_test(missing_drives),
+		cmocka_unit_test(no_shards_at_all),
+		cmocka_unit_test(usage_is_kept),
+		cmocka_unit_test(hostile_shards),
+		cmocka_unit_test(no_giants),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }
