@@ -66,10 +66,16 @@ void shard_contested(struct shard_record *record, uint32_t n,
 	}
 }
 
+static bool same_begin(const struct shard_record *a, const struct shard_record *b)
+{
+	return a->part == b->part && a->part_offset == b->part_offset;
+}
+
 /* The first record at or behind `from` of part `part` that begins at `offset` and leads to the end;
- * n if there is none. leads[] is known from `from` on. */
+ * n if there is none. leads[] is known from `from` on: of the records that begin at one place, as
+ * many as there may be, the first tells which. */
 static uint32_t follow(const struct shard_record *r, uint32_t from, uint32_t n, uint32_t part,
-		       uint64_t offset, const bool *leads)
+		       uint64_t offset, const uint32_t *leads)
 {
 	uint32_t lo = from, hi = n;
 
@@ -80,16 +86,15 @@ static uint32_t follow(const struct shard_record *r, uint32_t from, uint32_t n, 
 		else
 			hi = mid;
 	}
-	for (; lo < n && r[lo].part == part && r[lo].part_offset == offset; lo++)
-		if (leads[lo])
-			return lo;
-	return n;
+	return lo < n && r[lo].part == part && r[lo].part_offset == offset ? leads[lo] : n;
 }
 
 /* A chain of parts through a set of n records, from the first byte to the last. Two moves that were
  * killed may have left parts that were cut in different places: so each record is asked whether a
- * next one fits to its end. chain[] gets the indices; returns how many, 0: none. */
-static uint32_t find_chain(const struct shard_record *r, uint32_t n, bool *leads, uint32_t *chain)
+ * next one fits to its end. leads[]: itself if one does, else the next of those that begin where it
+ * does; n: none of them. chain[] gets the indices; returns how many, 0: none. */
+static uint32_t find_chain(const struct shard_record *r, uint32_t n, uint32_t *leads,
+			   uint32_t *chain)
 {
 	uint32_t parts = r[0].parts, at, k = 0;
 
@@ -97,10 +102,14 @@ static uint32_t find_chain(const struct shard_record *r, uint32_t n, bool *leads
 		return 0;
 	for (uint32_t i = n; i-- > 0;) {
 		uint64_t end = r[i].part_offset + r[i].part_bytes;
-		if (r[i].part == parts - 1)
-			leads[i] = end == r[i].expert_bytes;
-		else
-			leads[i] = follow(r, i + 1, n, r[i].part + 1, end, leads) < n;
+		bool ends = end == r[i].expert_bytes;
+		if (r[i].part != parts - 1)
+			ends = follow(r, i + 1, n, r[i].part + 1, end, leads) < n;
+		leads[i] = n;
+		if (ends)
+			leads[i] = i;
+		else if (i + 1 < n && same_begin(&r[i], &r[i + 1]))
+			leads[i] = leads[i + 1];
 	}
 	at = follow(r, 0, n, 0, 0, leads);
 	while (at < n) {
@@ -114,8 +123,7 @@ static uint32_t find_chain(const struct shard_record *r, uint32_t n, bool *leads
 
 /* Room for one expert's records; as large as the largest needs. */
 struct work {
-	bool *leads;
-	uint32_t *chain;
+	uint32_t *leads, *chain;
 	struct extent *x;
 };
 

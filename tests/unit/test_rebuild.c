@@ -8,10 +8,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "expertfs/catalog.h"
 #include "expertfs/fail.h"
 #include "expertfs/rebuild.h"
+#include "expertfs/shardsets.h"
 
 #include <cmocka.h> /* last: its fail() is a macro */
 
@@ -455,6 +457,40 @@ static void no_giants(void **state)
 	assert_int_equal(check_store(0), EXPERTS);
 }
 
+/* Very many records of one part, none of which leads anywhere. */
+static void many_dead_ends(void **state)
+{
+	const uint32_t each = 100000;
+	struct shard_record *r = calloc(2ul * each, sizeof(*r));
+	struct found found;
+	clock_t before = clock();
+
+	(void)state;
+	assert_non_null(r);
+	for (uint32_t i = 0; i < 2 * each; i++)
+		r[i] = (struct shard_record){ .part = i % 2,
+					      .parts = 2,
+					      .expert_bytes = BYTES,
+					      .part_offset = i % 2 ? CUT : 0,
+					      .part_bytes = i % 2 ? BYTES - CUT - 1 : CUT,
+					      .offset = (i + 2ull) * SHARD_ALIGN };
+	assert_int_equal(shard_sets(r, 2 * each, &found), 0);
+	assert_int_equal(found.n, 1);
+	assert_int_equal(found.whole, 0);
+	shard_sets_free(&found);
+	/* And one that does, among them. */
+	r[each / 2].part = 1;
+	r[each / 2].part_offset = CUT;
+	r[each / 2].part_bytes = BYTES - CUT;
+	assert_int_equal(shard_sets(r, 2 * each, &found), 0);
+	assert_int_equal(found.whole, 1);
+	assert_int_equal(found.expert[0].list->n, 2);
+	assert_int_equal(found.expert[0].list->x[1].length, BYTES - CUT);
+	shard_sets_free(&found);
+	assert_true(clock() - before < 4 * CLOCKS_PER_SEC);
+	free(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -471,6 +507,7 @@ int main(void)
 		cmocka_unit_test(usage_is_kept),
 		cmocka_unit_test(hostile_shards),
 		cmocka_unit_test(no_giants),
+		cmocka_unit_test(many_dead_ends),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }
