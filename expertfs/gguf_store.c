@@ -283,12 +283,12 @@ static int fill_folder(const struct store *s, const struct gguf *g, const struct
 		return fail(why, -ours, "%s", reason);
 	if (ours)
 		return put_files(s, g, x, why);
-	err = store_lock_change(lock, s->dir, STORE_ALONE, why);
+	err = store_lock_change(lock, s->dir, STORE_ALONE, STORE_DYING_MS, why);
 	if (!err && there)
 		log_line(LOG_WARNING, "%s: usage begins anew", reason);
 	err = err ? err : put_files(s, g, x, why);
 	err = err ? err : make_catalog(s, why);
-	return err ? err : store_lock_change(lock, s->dir, STORE_SERVED, why);
+	return err ? err : store_lock_change(lock, s->dir, STORE_SERVED, STORE_DYING_MS, why);
 }
 
 static int fill(struct store *s, const struct gguf *g, const char *path, const char *state,

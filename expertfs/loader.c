@@ -238,7 +238,8 @@ static int read_proved_range(struct job *j, const struct copy *c, void *arg, cha
 	const struct range *r = arg;
 	int err = 0;
 
-	if (j->l->verify != VERIFY_NEVER && !(atomic_load(&c->list->proved) & copy_bit(c)))
+	if (j->l->verify != VERIFY_NEVER &&
+	    (atomic_load(&j->l->store->doubtful) || !(atomic_load(&c->list->proved) & copy_bit(c))))
 		err = prove_copy(j, c, r->buf, why);
 	return err ? err : read_range(j, c, arg, why);
 }

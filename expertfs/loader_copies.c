@@ -193,7 +193,8 @@ bool copy_must_prove(const struct loader *l, const struct copy *c)
 {
 	if (l->verify == VERIFY_NEVER || c->list->unchecked)
 		return false;
-	return l->verify == VERIFY_ALWAYS || !(atomic_load(&c->list->proved) & copy_bit(c));
+	return l->verify == VERIFY_ALWAYS || atomic_load(&l->store->doubtful) ||
+	       !(atomic_load(&c->list->proved) & copy_bit(c));
 }
 
 void job_begin(struct job *j, const struct loader *l, uint32_t index, enum drive_class class)

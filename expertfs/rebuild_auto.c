@@ -61,10 +61,11 @@ static int rebuild_now(const char *dir, int lock, const char *reason, char *why)
 	int err;
 
 	log_line(LOG_WARNING, "%s; making the catalog anew from the shards", reason);
-	err = store_lock_change(lock, dir, STORE_ALONE, inner);
+	err = store_lock_change(lock, dir, STORE_ALONE, STORE_DYING_MS, inner);
 	if (!err) {
 		err = rebuild_alone(dir, &o, &r, inner);
-		if (store_lock_change(lock, dir, STORE_SERVED, err ? NULL : inner) != 0 && !err)
+		if (store_lock_change(lock, dir, STORE_SERVED, STORE_DYING_MS,
+				      err ? NULL : inner) != 0)
 			err = -ENOLCK;
 	}
 	if (err)
@@ -78,20 +79,23 @@ static int rebuild_now(const char *dir, int lock, const char *reason, char *why)
 }
 
 /* A catalog that says where everything is, and yet is damaged: in the usage, say. If it cannot be
- * made anew (another daemon serves the store, a drive is away), it does for now. */
+ * made anew (another daemon serves the store, a drive is away), it does for now; but not without the
+ * lock. */
 static int replace_damaged(const char *dir, int lock, struct store **s, const char *reason,
 			   char *why)
 {
 	struct store *now = NULL;
 	char inner[WHY_MAX];
 
-	if (rebuild_now(dir, lock, reason, inner) != 0) {
+	int err = rebuild_now(dir, lock, reason, inner);
+
+	if (err && err != -ENOLCK) {
 		log_line(LOG_WARNING, "%s; going on with the old one", inner);
 		return 0;
 	}
 	store_close(*s);
 	*s = NULL;
-	int err = store_open(dir, &now, why);
+	err = err ? fail(why, -err, "%s", inner) : store_open(dir, &now, why);
 	*s = now;
 	return err;
 }

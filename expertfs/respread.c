@@ -11,13 +11,18 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "expertfs/log.h"
 #include "expertfs/respread_parts.h"
 #include "expertfs/storelock.h"
+#include "expertfs/yield.h"
 
 #define WAITING_MAX  16
-#define FINISHED_MAX 8 /* that are still shown */
+#define FINISHED_MAX 8   /* that are still shown */
+#define LOST_MS      200 /* before a lock that was lost is asked for again */
+#define LOCK_STEP_MS 20
 
 uint64_t respread_memory(const struct store *s)
 {
@@ -119,6 +124,82 @@ static void settle(struct respread *r, struct task *t, int err, const char *why)
 	pthread_mutex_unlock(&r->lock);
 }
 
+/* -- the store's lock --------------------------------------------------------------------------- */
+
+/* Another process has the store alone, and may move what this one knows the place of. */
+static void lose(struct respread *r, const char *why)
+{
+	if (!r->lost)
+		log_line(LOG_ERR, "%s, which may move experts: umount the store and mount it anew",
+			 why);
+	r->lost = true;
+	r->cfg.store->doubtful = true;
+	pthread_mutex_lock(&r->lock);
+	r->writable = false;
+	snprintf(r->unwritable, sizeof(r->unwritable), "%.900s: mount the store anew first", why);
+	pthread_mutex_unlock(&r->lock);
+}
+
+/* Nobody else may have the store alone while it is served, whatever has become of it. */
+static void regain(struct respread *r)
+{
+	if (r->lost &&
+	    store_lock_change(r->cfg.lock, r->cfg.store->dir, STORE_SERVED, 0, NULL) == 0) {
+		log_line(LOG_WARNING, "%s: its lock is there again", r->cfg.store->dir);
+		r->lost = false;
+	}
+}
+
+/* While experts move no other daemon may serve the store: it would look in the old places. */
+static int lock_alone(struct respread *r, char *why)
+{
+	const char *dir = r->cfg.store->dir;
+	int err = 0, told = 0;
+
+	if (r->cfg.lock < 0)
+		return 0;
+	for (int ms = 0; ms <= STORE_DYING_MS; ms += LOCK_STEP_MS) {
+		err = store_lock_change(r->cfg.lock, dir, STORE_ALONE, 0, why);
+		told = err ? respread_ask(r) : 0;
+		if (!err || told)
+			break;
+		sleep_ms(LOCK_STEP_MS);
+	}
+	if (err == -ENOLCK)
+		lose(r, why);
+	if (err == -EBUSY && !told)
+		fail(why, EBUSY, "%s is in use by somebody else as well", dir);
+	return told ? told : err;
+}
+
+static void lock_shared(struct respread *r)
+{
+	char why[WHY_MAX];
+
+	if (r->cfg.lock >= 0 && store_lock_change(r->cfg.lock, r->cfg.store->dir, STORE_SERVED,
+						  STORE_DYING_MS, why) != 0)
+		lose(r, why);
+}
+
+/* -- the thread --------------------------------------------------------------------------------- */
+
+/* Until somebody has a word, or a lost lock is to be asked for. Lock held. */
+static void rest(struct respread *r)
+{
+	struct timespec until;
+
+	if (!r->lost) {
+		pthread_cond_wait(&r->wake, &r->lock);
+		return;
+	}
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += LOST_MS * 1000000l;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	pthread_cond_timedwait(&r->wake, &r->lock, &until);
+	regain(r);
+}
+
 /* Waits for something to do. NULL: stop. */
 static struct task *next_task(struct respread *r)
 {
@@ -136,7 +217,7 @@ static struct task *next_task(struct respread *r)
 			t = t->next;
 		if (t)
 			break;
-		pthread_cond_wait(&r->wake, &r->lock);
+		rest(r);
 	}
 	t = r->stop ? NULL : t;
 	r->now = t ? t : r->now;
@@ -149,22 +230,17 @@ static struct task *next_task(struct respread *r)
 	return t;
 }
 
-/* While experts move no other daemon may serve the store: it would look in the old places. */
-static int lock_alone(struct respread *r, char *why)
+/* False, and why: the catalog cannot be written, or must not be any more. */
+static bool may_write(struct respread *r, char *why)
 {
-	const char *dir = r->cfg.store->dir;
-	int err = r->cfg.lock < 0 ? 0 : store_lock_change(r->cfg.lock, dir, STORE_ALONE, why);
+	bool may;
 
-	return err == -EBUSY ? fail(why, EBUSY, "%s is in use by somebody else as well", dir) : err;
-}
-
-static void lock_shared(struct respread *r)
-{
-	char why[WHY_MAX];
-
-	if (r->cfg.lock >= 0 &&
-	    store_lock_change(r->cfg.lock, r->cfg.store->dir, STORE_SERVED, why) != 0)
-		log_line(LOG_WARNING, "%s", why);
+	pthread_mutex_lock(&r->lock);
+	may = r->writable;
+	if (!may)
+		fail(why, 0, "experts cannot be moved: %s", r->unwritable);
+	pthread_mutex_unlock(&r->lock);
+	return may;
 }
 
 static void run(struct respread *r, struct task *t)
@@ -173,7 +249,7 @@ static void run(struct respread *r, struct task *t)
 	int err = respread_ask(r);
 
 	if (!err)
-		err = lock_alone(r, why);
+		err = may_write(r, why) ? lock_alone(r, why) : -EROFS;
 	if (!err) {
 		err = task_run(r, t, why);
 		lock_shared(r);
@@ -476,8 +552,8 @@ int respread_command(struct respread *r, const char *line, char *why)
 	struct task *t;
 	int err;
 
-	if (!r->writable)
-		return fail(why, EROFS, "experts cannot be moved: %s", r->unwritable);
+	if (!may_write(r, why))
+		return -EROFS;
 	if (strcmp(line, "cancel") == 0 || strcmp(line, "continue") == 0)
 		return control(r, line, why);
 	t = calloc(1, sizeof(*t));

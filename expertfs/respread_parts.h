@@ -28,6 +28,7 @@ struct respread {
 	struct catalog *catalog; /* the thread's */
 	char **gone;             /* paths of removed drives: somebody may have read the pointer */
 	uint32_t gone_n;
+	bool lost; /* the store's lock: it is asked for until it is there again */
 
 	pthread_mutex_t lock; /* all below */
 	pthread_cond_t wake;
@@ -36,7 +37,7 @@ struct respread {
 	struct task *now;   /* at hand; NULL: none */
 	uint32_t last_id;
 	bool stop, cancel, go_on, writable;
-	char unwritable[WHY_MAX];
+	char unwritable[WHY_MAX]; /* what is said if not writable */
 };
 
 /* Carries a task out: 0, -ECANCELED, -EINTR (the daemon stops), or another error, and why. *begun

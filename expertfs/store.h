@@ -86,6 +86,9 @@ struct store {
 	struct store_expert *expert; /* sorted by layer, then expert */
 	uint64_t max_expert_bytes, total_bytes;
 	uint32_t lost; /* experts without a whole copy on drives that are there */
+	/* Somebody else may have moved experts, so that what was proved in a place says nothing any
+	 * more: each load is checked. */
+	_Atomic bool doubtful;
 	pthread_mutex_t lock;
 };
 

@@ -396,8 +396,15 @@ static void test_verify(void **state)
 	assert_int_equal(load_expert(&m.loader, 1, &demand, buf, why), 0);
 	m.loader.verify = VERIFY_ALWAYS;
 	expect_eio(&m, 1, buf, "checksum");
-	/* A copy in another place was not proved by the one before it. */
+	/* Nor is it believed any more once others may have moved it. */
 	m.loader.verify = VERIFY_FIRST;
+	assert_int_equal(load_expert(&m.loader, 3, &demand, buf, why), 0);
+	damage(&m, 3, 0);
+	assert_int_equal(load_expert(&m.loader, 3, &demand, buf, why), 0);
+	m.store->doubtful = true;
+	expect_eio(&m, 3, buf, "checksum");
+	m.store->doubtful = false;
+	/* A copy in another place was not proved by the one before it. */
 	assert_int_equal(load_expert(&m.loader, 2, &demand, buf, why), 0);
 	damage(&m, 2, 0);
 	struct extent_list *l = extent_list_new(1), *old;

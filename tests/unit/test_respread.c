@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -787,6 +788,48 @@ static void a_cancelled_task_gives_room_back(void **state)
 	made_remove(&m);
 }
 
+/* Another process had the store alone when its lock was asked for again. */
+static void a_lost_lock_is_asked_for_again(void **state)
+{
+	struct made m = {
+		.layers = 1, .experts = 4, .drives = 2, .parts = 1, .copies = 1, .bytes = 9000
+	};
+	struct respread_config cfg = { .store = m.store,
+				       .io = DRIVE_IO_AUTO,
+				       .select = pick_words };
+	struct respread *r = NULL;
+	int other, third;
+
+	(void)state;
+	made_make(&m);
+	made_open(&m);
+	cfg.store = cfg.select_arg = m.store;
+	cfg.loader = &m.loader;
+	cfg.lock = open(m.dir, O_RDONLY | O_DIRECTORY);
+	other = open(m.dir, O_RDONLY | O_DIRECTORY);
+	third = open(m.dir, O_RDONLY | O_DIRECTORY);
+	assert_int_equal(flock(other, LOCK_EX | LOCK_NB), 0);
+	assert_int_equal(respread_start(&cfg, &r, why), 0);
+	for (int i = 0; i < 1000 && !m.store->doubtful; i++)
+		sleep_ms(10);
+	assert_true(m.store->doubtful);
+	assert_int_equal(respread_command(r, "remove 1", why), -EROFS);
+	assert_non_null(strstr(why, "mount the store anew"));
+	close(other);
+	for (int i = 0; i < 500 && flock(third, LOCK_EX | LOCK_NB) == 0; i++) {
+		flock(third, LOCK_UN);
+		sleep_ms(10);
+	}
+	assert_int_equal(flock(third, LOCK_EX | LOCK_NB), -1);
+	assert_int_equal(respread_command(r, "remove 1", why), -EROFS);
+	respread_stop(r);
+	close(third);
+	close(cfg.lock);
+	made_close(&m);
+	assert_whole_on_disk(&m);
+	made_remove(&m);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -803,6 +846,7 @@ int main(void)
 		cmocka_unit_test(room_is_asked_for_first),
 		cmocka_unit_test(a_lost_drive_can_leave),
 		cmocka_unit_test(a_cancelled_task_gives_room_back),
+		cmocka_unit_test(a_lost_lock_is_asked_for_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

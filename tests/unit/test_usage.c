@@ -5,6 +5,7 @@
  * of the test's own, which counts what it is told.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -440,18 +441,87 @@ static void locks(void **state)
 	assert_int_equal(store_lock(dir, STORE_SERVED, &b, why), 0);
 	assert_int_equal(store_lock(dir, STORE_ALONE, &c, why), -EBUSY);
 	assert_non_null(strstr(why, "mounted"));
-	assert_int_equal(store_lock_change(a, dir, STORE_ALONE, why), -EBUSY);
+	assert_int_equal(store_lock_change(a, dir, STORE_ALONE, 0, why), -EBUSY);
 	assert_int_equal(store_lock(dir, STORE_ALONE, &c, why), -EBUSY); /* a has it still */
 	close(b);
-	assert_int_equal(store_lock_change(a, dir, STORE_ALONE, why), 0);
+	assert_int_equal(store_lock_change(a, dir, STORE_ALONE, 0, why), 0);
 	assert_int_equal(store_lock(dir, STORE_SERVED, &b, why), -EBUSY);
-	assert_int_equal(store_lock_change(a, dir, STORE_SERVED, why), 0);
+	assert_int_equal(store_lock_change(a, dir, STORE_SERVED, 0, why), 0);
 	assert_int_equal(store_lock(dir, STORE_SERVED, &b, why), 0);
 	assert_int_equal(store_lock(dir, STORE_RECORDED, &c, why), 0);
 	close(a);
 	close(b);
 	close(c);
 	assert_int_equal(store_lock("/nowhere at all", STORE_SERVED, &a, why), -ENOENT);
+	forget();
+}
+
+/* As a daemon that was killed, whose memory is being taken back. */
+static void *dies_slowly(void *fd)
+{
+	usleep(300000);
+	close(*(int *)fd);
+	return NULL;
+}
+
+static void a_change_waits_for_the_dying(void **state)
+{
+	pthread_t thread;
+	int a, b;
+
+	(void)state;
+	make();
+	assert_int_equal(store_lock(dir, STORE_SERVED, &a, why), 0);
+	assert_int_equal(store_lock(dir, STORE_SERVED, &b, why), 0);
+	assert_int_equal(pthread_create(&thread, NULL, dies_slowly, &b), 0);
+	assert_int_equal(store_lock_change(a, dir, STORE_ALONE, STORE_DYING_MS, why), 0);
+	pthread_join(thread, NULL);
+	close(a);
+	/* One that came between and has it alone. */
+	a = open(dir, O_RDONLY | O_DIRECTORY);
+	assert_int_equal(store_lock(dir, STORE_ALONE, &b, why), 0);
+	assert_int_equal(store_lock_change(a, dir, STORE_ALONE, 100, why), -ENOLCK);
+	assert_int_equal(pthread_create(&thread, NULL, dies_slowly, &b), 0);
+	assert_int_equal(store_lock_change(a, dir, STORE_SERVED, STORE_DYING_MS, why), 0);
+	pthread_join(thread, NULL);
+	close(a);
+	forget();
+}
+
+struct server {
+	pthread_t thread;
+	int fd, bad;
+};
+
+static void *asks_to_be_alone(void *arg)
+{
+	struct server *s = arg;
+	char sentence[WHY_MAX];
+
+	for (int i = 0; i < 2000; i++)
+		s->bad += store_lock_change(s->fd, dir, STORE_ALONE, 0, sentence) != -EBUSY;
+	return NULL;
+}
+
+/* Of several that serve a store none comes to be alone, in whatever moment it asks. */
+static void nobody_is_alone_beside_others(void **state)
+{
+	struct server s[3] = { 0 };
+
+	(void)state;
+	make();
+	fclose(fopen(in_dir("tokenizer.json"), "w"));
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(store_lock(dir, STORE_SERVED, &s[i].fd, why), 0);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(pthread_create(&s[i].thread, NULL, asks_to_be_alone, &s[i]), 0);
+	for (int i = 0; i < 3; i++)
+		pthread_join(s[i].thread, NULL);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(s[i].bad, 0);
+		close(s[i].fd);
+	}
+	unlink(in_dir("tokenizer.json"));
 	forget();
 }
 
@@ -487,6 +557,8 @@ int main(void)
 		cmocka_unit_test(keeps_what_it_cannot_write),
 		cmocka_unit_test(flushes_when_asked),
 		cmocka_unit_test(locks),
+		cmocka_unit_test(a_change_waits_for_the_dying),
+		cmocka_unit_test(nobody_is_alone_beside_others),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }
