@@ -19,7 +19,9 @@
 
 #include "expertfs/fail.h"
 #include "expertfs/size.h"
+#include "expertfs/storelock.h"
 #include "expertfs/xxh3.h"
+#include "expertfs/yield.h"
 
 _Static_assert(sizeof(struct hot_head) == 48, "hot_head has no hidden padding");
 _Static_assert(sizeof(struct slot_head) == 56, "slot_head has no hidden padding");
@@ -172,6 +174,19 @@ static int check_room(const struct hot_file *f, uint64_t bytes, char *why)
 	return 0;
 }
 
+/* For us alone; a daemon that was killed may have it a little longer (storelock.h). */
+static bool lock(const struct hot_file *f)
+{
+	for (int ms = 0; flock(f->fd, LOCK_EX | LOCK_NB) != 0; ms += 20) {
+		if (errno != EWOULDBLOCK)
+			return true; /* no locks here */
+		if (ms >= STORE_DYING_MS)
+			return false;
+		sleep_ms(20);
+	}
+	return true;
+}
+
 static int prepare(struct hot_file *f, uint64_t bytes, char *why)
 {
 	bool direct;
@@ -180,7 +195,7 @@ static int prepare(struct hot_file *f, uint64_t bytes, char *why)
 	f->fd = direct_open(f->path, O_RDWR | O_CREAT, &direct);
 	if (f->fd < 0)
 		return fail(why, -f->fd, "%s: %s", f->path, strerror(-f->fd));
-	if (flock(f->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+	if (!lock(f))
 		return fail(why, EBUSY, "%s is used by another daemon", f->path);
 	err = look(f, why);
 	if (err < 0)

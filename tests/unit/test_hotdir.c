@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 
 #include "expertfs/hotdir.h"
@@ -372,12 +373,22 @@ static void heads_are_not_believed(void **state)
 	made_remove(&m);
 }
 
+/* As a daemon that was killed, whose memory is being taken back. */
+static void *dies_slowly(void *fd)
+{
+	sleep_ms(300);
+	close(*(int *)fd);
+	return NULL;
+}
+
 static void what_cannot_be_is_refused(void **state)
 {
 	struct made m = geometry;
 	struct hotdir *h, *second = NULL;
 	char path[PATH_MAX];
+	pthread_t dying;
 	FILE *f;
+	int fd;
 
 	(void)state;
 	forget_file();
@@ -393,7 +404,14 @@ static void what_cannot_be_is_refused(void **state)
 	h = start(&m, 4);
 	assert_int_equal(try_open(&m, hot_folder, room_for(4), &second), -EBUSY);
 	finish(&m, h);
+	/* One that was killed a moment ago is waited for. */
 	hot_path(path);
+	fd = open(path, O_RDWR);
+	assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+	assert_int_equal(pthread_create(&dying, NULL, dies_slowly, &fd), 0);
+	assert_int_equal(try_open(&m, hot_folder, room_for(4), &second), 0);
+	pthread_join(dying, NULL);
+	hotdir_close(second);
 	f = fopen(path, "w");
 	fputs("precious", f);
 	fclose(f);
