@@ -36,6 +36,7 @@ struct slot {
 	bool pinned;      /* hotstore_pin(); has its policy pin while resident */
 	bool mapped;      /* was to go, but a reader has it mapped still: on the mapped list */
 	bool guessed;     /* came by a prefetch, and nobody has opened it since */
+	uint8_t queued;   /* a bit for each hot_reason: its load ahead is not decided yet */
 	uint32_t handles; /* opens of the backing that were answered and not released */
 	uint32_t unkept;  /* opens without a backing, from the ask to the release */
 	struct waiter *waiters; /* while loading */

@@ -94,7 +94,7 @@ void hotstore_loads(struct hotstore *h, uint64_t *loads);
  * first open. */
 void hotstore_seed(struct hotstore *h, uint32_t index, const struct hot_info *info);
 
-/* Loads that nobody waits for. They return at once: 0, -EEXIST (in memory or on its way),
+/* Loads that nobody waits for. They return at once: 0, -EEXIST (in memory, on its way or queued),
  * -EAGAIN (enough are queued already), -ENOSPC (no room: HOT_FILL only takes free memory, and the
  * others evict what the policy lets go). */
 enum hot_reason {

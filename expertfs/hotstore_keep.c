@@ -25,12 +25,14 @@ int hotstore_load(struct hotstore *h, uint32_t index, enum hot_reason reason)
 	*j = (struct job){ .index = index, .kind = JOB_AHEAD, .reason = reason, .spare.fd = -1 };
 	pthread_mutex_lock(&h->lock);
 	h->stats.prefetch_asked += reason == HOT_PREFETCH;
-	if (h->slot[index].state != HOT_COLD)
+	if (h->slot[index].state != HOT_COLD || h->slot[index].queued & 1u << reason)
 		err = -EEXIST;
 	else if (cost > h->capacity || (reason == HOT_FILL && !hot_has_room(h, cost)))
 		err = -ENOSPC;
 	else if (h->queue[QUEUE_AHEAD + reason].n >= most[reason])
 		err = -EAGAIN;
+	else
+		h->slot[index].queued |= (uint8_t)(1u << reason);
 	pthread_mutex_unlock(&h->lock);
 	if (err)
 		free(j);

@@ -247,6 +247,7 @@ static void run_ahead(struct hotstore *h, struct job *j)
 
 	pthread_mutex_lock(&h->lock);
 	load = admit_ahead(h, j, &gone);
+	h->slot[j->index].queued &= (uint8_t) ~(1u << j->reason);
 	if (j->reason == HOT_FILL) { /* the next one may look for its room */
 		h->admitting = false;
 		pthread_cond_signal(&h->wanted);
