@@ -60,11 +60,11 @@ int hotstore_pin(struct hotstore *h, uint32_t index)
 			cp_pin(h->cache, key_of(h, index));
 	}
 	pthread_mutex_unlock(&h->lock);
-	if (err == -EEXIST)
-		return 0;
-	if (!err)
-		hotstore_load(h, index, HOT_WARM); /* if it is not there */
-	return err;
+	if (err == -ENOSPC)
+		return err;
+	/* If it is not there; one that found no room the first time may now. */
+	hotstore_load(h, index, HOT_WARM);
+	return 0;
 }
 
 int hotstore_unpin(struct hotstore *h, uint32_t index)

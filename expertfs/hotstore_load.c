@@ -222,9 +222,10 @@ static void run_fill(struct hotstore *h, uint32_t index, struct backing *spare)
 static bool admit_ahead(struct hotstore *h, struct job *j, struct evicted **gone)
 {
 	enum drive_class class = j->reason == HOT_PREFETCH ? DRIVE_PREFETCH : DRIVE_PROMOTION;
-	enum effort effort = j->reason == HOT_FILL ? TAKE_FREE : MAY_EVICT;
-	uint64_t cost = backing_cost(h->cfg.source, expert_of(h, j->index)->bytes);
 	const struct slot *s = &h->slot[j->index];
+	/* A pin is an order: it does not wait for the layer that ran last. */
+	enum effort effort = j->reason == HOT_FILL ? TAKE_FREE : s->pinned ? END_EVENT : MAY_EVICT;
+	uint64_t cost = backing_cost(h->cfg.source, expert_of(h, j->index)->bytes);
 
 	while (s->state == HOT_COLD && !h->stop) {
 		if (hot_admit(h, j->index, class, effort, &j->spare, gone))

@@ -76,6 +76,22 @@ expect_fail 1 'No such device or address' bash -c "echo 0/6 >'$C/used'"
 [ "$(stat_of "$MNT" opens)" = $((opens + 3)) ] || die 'a use of what is not in memory was counted'
 unmount "$MNT"
 
+section 'a pin comes, whatever the layer that ran last has left'
+mount_store "$WORK/s" "$MNT" --no-warm --memory 3500K
+slots=$(stat_of "$MNT" memory.slots)
+[ "$slots" -gt 1 ] && [ "$slots" -lt 8 ] || die "there is room for $slots"
+for ((e = 0; e < slots; e++)); do cat "$MNT/experts/000/00$e" >/dev/null; done
+wait_for experts.held 0
+expertctl pin "$MNT" 2/5
+for ((i = 0; i < 100; i++)); do
+	[ "$(state_of 002/005)" != resident ] || break
+	sleep 0.05
+done
+[ "$(state_of 002/005)" = resident ] || die 'what is pinned did not come'
+for _ in 1 2; do cat "$MNT"/experts/*/* >/dev/null; done
+[ "$(state_of 002/005)" = resident ] || die 'what is pinned went'
+unmount "$MNT"
+
 section 'pins leave room to work'
 mount_store "$WORK/s" "$MNT" --no-warm --memory 7M
 expect_fail 1 'cannot be pinned: there is no room' expertctl pin "$MNT" all
