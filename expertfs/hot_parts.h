@@ -89,6 +89,7 @@ struct hotstore {
 	uint64_t capacity; /* for experts and the pool */
 	uint64_t leaving;  /* of what is evicted by hand, until it is freed: nobody may have it */
 	uint64_t pinned_bytes; /* of experts with slot->pinned, resident or not */
+	uint64_t never_came;   /* loads that failed: to the policy each was an eviction */
 	bool stop;
 	void (*used)(void *arg, uint64_t now_ns, uint32_t index); /* hotstore_watch() */
 	void *used_arg;

@@ -125,6 +125,7 @@ void hotstore_stats(struct hotstore *h, struct hotstore_stats *out)
 	pthread_mutex_lock(&h->lock);
 	*out = h->stats;
 	cp_stats(h->cache, &out->policy);
+	out->policy.evictions -= h->never_came;
 	out->mapped = h->n_mapped;
 	out->pinned_bytes = h->pinned_bytes;
 	out->capacity = h->capacity;

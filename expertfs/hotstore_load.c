@@ -120,6 +120,7 @@ static struct waiter *settle(struct hotstore *h, uint32_t index, const struct ba
 		hot_set_state(h, s, HOT_COLD);
 		s->guessed = false;
 		cp_remove(h->cache, key);
+		h->never_came++;
 		return list;
 	}
 	hot_set_state(h, s, HOT_RESIDENT);
@@ -185,6 +186,7 @@ static void give_up(struct hotstore *h, uint32_t index)
 	s->guessed = false;
 	hot_set_state(h, s, HOT_COLD);
 	cp_remove(h->cache, key_of(h, index));
+	h->never_came++;
 	for (const struct waiter *w = list; w; w = w->next) {
 		hot_hold(h, s, false, 1);
 		h->stats.unkept++;

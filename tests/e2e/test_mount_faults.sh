@@ -69,6 +69,7 @@ for memory in 0 64M; do
 		done
 		[ "$(stat_of "$MNT" errors)" = 2 ] || die 'errors were not counted'
 		[ "$(stat_of "$MNT" experts.loading)" = 0 ] || die 'a load hangs'
+		[ "$(stat_of "$MNT" evictions)" = 0 ] || die 'what never came counts as evicted'
 		unmount "$MNT"
 	done
 done
