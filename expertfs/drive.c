@@ -402,6 +402,14 @@ void drive_blame(struct drive *d)
 	pthread_mutex_unlock(&d->lock);
 }
 
+bool drive_is_as_it_was(const struct drive *d, uint64_t bytes, const struct timespec *written)
+{
+	struct stat st;
+
+	return fstat(d->fd, &st) == 0 && (uint64_t)st.st_size == bytes &&
+	       st.st_mtim.tv_sec == written->tv_sec && st.st_mtim.tv_nsec == written->tv_nsec;
+}
+
 bool drive_uses_uring(const struct drive *d)
 {
 	return d->uring;

@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 struct drive;
 
@@ -79,6 +80,9 @@ uint64_t drive_backlog(struct drive *d, enum drive_class class, uint64_t bytes);
 bool drive_failing(struct drive *d);
 /* Something came from it that was wrong: counts as an error. */
 void drive_blame(struct drive *d);
+/* Whether its file has so many bytes still and was written last at that time: for files without
+ * checksums, which others may write. */
+bool drive_is_as_it_was(const struct drive *d, uint64_t bytes, const struct timespec *written);
 bool drive_uses_uring(const struct drive *d);
 const char *drive_path(const struct drive *d);
 

@@ -89,7 +89,8 @@ static int add_drives(struct store *s, const struct gguf *g, char *why)
 		return fail(why, ENOMEM, "out of memory");
 	for (uint32_t i = 0; i < g->parts; i++) {
 		s->drive[i] = (struct store_drive){ .path = strdup(g->part[i].path),
-						    .bytes = g->part[i].bytes };
+						    .bytes = g->part[i].bytes,
+						    .written = g->part[i].mtime };
 		if (!s->drive[i].path)
 			return fail(why, ENOMEM, "out of memory");
 		s->drives = i + 1;

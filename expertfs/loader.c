@@ -97,6 +97,9 @@ static int read_whole(struct job *j, const struct copy *c, void *arg, char *why)
 	failed = read_batch_wait(b, &fault);
 	if (failed || err)
 		return job_fault(j, NULL, failed ? failed : err, &fault, why);
+	err = copy_check_files(j, c, why);
+	if (err)
+		return err;
 	clear_gaps(c, w->dst, 0, bytes);
 	if (bad) {
 		drive_blame(copy_drive(j->l, bad));
@@ -181,7 +184,7 @@ static int prove_copy(struct job *j, const struct copy *c, void *buf, char *why)
 	int err = 0;
 
 	if (!copy_must_prove(j->l, c))
-		return 0;
+		return copy_check_files(j, c, why);
 	for (uint32_t i = 0; i < c->n && !err; i++)
 		err = prove_extent(j, &c->x[i], buf, why);
 	if (!err)
@@ -226,10 +229,10 @@ static int read_range(struct job *j, const struct copy *c, void *arg, char *why)
 			add_blocks(b, j, x, from, to, r->buf, r->start);
 	}
 	err = read_batch_wait(b, &fault);
-	if (err)
-		return job_fault(j, NULL, err, &fault, why);
-	clear_gaps(c, r->buf, r->start, r->end);
-	return 0;
+	err = err ? job_fault(j, NULL, err, &fault, why) : copy_check_files(j, c, why);
+	if (!err)
+		clear_gaps(c, r->buf, r->start, r->end);
+	return err;
 }
 
 /* The same of a copy that nobody has proved yet. */

@@ -254,3 +254,16 @@ int job_try_copies(struct job *j, try_copy *one, void *arg, unsigned *copy, char
 		}
 	}
 }
+
+int copy_check_files(const struct job *j, const struct copy *c, char *why)
+{
+	for (uint32_t i = 0; c->list->unchecked && i < c->n; i++) {
+		const struct store_drive *d = &j->l->store->drive[c->x[i].drive];
+		if (!drive_is_as_it_was(copy_drive(j->l, &c->x[i]), d->bytes, &d->written))
+			return fail(why, EIO,
+				    "expert %u/%u: %s was written to while it was mounted: umount "
+				    "it and mount it anew",
+				    j->e->layer, j->e->expert, d->path);
+	}
+	return 0;
+}

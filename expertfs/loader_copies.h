@@ -49,6 +49,9 @@ struct copy copy_numbered(const struct job *j, unsigned number);
 bool copy_there(struct job *j, const struct copy *c); /* all of its drives are */
 bool copy_last_resort(const struct loader *l, const struct copy *c);
 bool copy_must_prove(const struct loader *l, const struct copy *c);
+/* For a copy without checksums: -EIO and the sentence if somebody has written to its files since they
+ * were mounted, so that what lies there may be no expert any more. */
+int copy_check_files(const struct job *j, const struct copy *c, char *why);
 uint64_t copy_bit(const struct copy *c); /* in proved and bad of its list */
 struct drive *copy_drive(const struct loader *l, const struct extent *x);
 

@@ -17,6 +17,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "expertfs/shard.h"
 
@@ -34,9 +35,10 @@ extern const char *const store_file_names[STORE_FILES];
 #define STORE_HOT_DRIVE STORE_DRIVES_MAX
 
 struct store_drive {
-	char *path;     /* the shard file, absolute; NULL: no drive has this number */
-	uint64_t bytes; /* that the catalog knows; the file may have more (store_open()) */
-	bool missing;   /* not there, or not ours: see store_open() */
+	char *path;              /* the shard file, absolute; NULL: no drive has this number */
+	uint64_t bytes;          /* that the catalog knows; the file may have more (store_open()) */
+	bool missing;            /* not there, or not ours: see store_open() */
+	struct timespec written; /* of a GGUF file: when, as it was when its header was read */
 };
 
 /* A range of bytes on a drive that becomes a range of an expert. In a shard both offsets are

@@ -198,6 +198,25 @@ ask "$M" "$WORK/out" --prompt-ids "${prompts[2]}" -n 1
 equal "$WORK/out" "$WORK/q8_0" 'state of another model'
 unmount "$M"
 
+section "a file that is written to while it is mounted: what lies in memory stays, the rest is no expert any more"
+cp "$G/one.gguf" "$G/moving.gguf"
+for memory in 0 64M; do
+	mount_store "$G/moving.gguf" "$M" --no-warm --memory $memory
+	cmp "$M/experts/001/000" "$WORK/plain/experts/001/000"
+	exec 9<"$M/experts/001/001"
+	sleep 0.1
+	printf x | dd of="$G/moving.gguf" bs=1 seek="$(($(stat -c %s "$G/moving.gguf") - 1))" conv=notrunc status=none
+	expect_fail 1 'Input/output error' cat "$M/experts/001/002"
+	if [ $memory = 64M ]; then
+		cmp "$M/experts/001/000" "$WORK/plain/experts/001/000"
+		cmp - "$WORK/plain/experts/001/001" <&9
+	fi
+	[ "$(stat_of "$M" errors)" -ge 1 ] || die "not counted"
+	exec 9<&-
+	unmount "$M"
+	cp "$G/one.gguf" "$G/moving.gguf"
+done
+
 section "what cannot be mounted"
 head -c -100 "$G/one.gguf" >"$G/cut.gguf"
 expect_fail 1 'cut.gguf is cut off: it has [0-9]* bytes, and blk.* would end beyond' expertfs "$G/cut.gguf" "$M"

@@ -4,12 +4,15 @@
  * model.json says it is made of; what lies in the folder beside; what is no such model.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "expertfs/fail.h" /* before cmocka.h, which has a macro of that name */
 #include <cmocka.h>
@@ -236,6 +239,45 @@ static void every_expert(void **state)
 	(void)state;
 	make_model();
 	every_expert_is_right(3);
+}
+
+static void nothing_comes(void *arg, const char *data, ssize_t n)
+{
+	(void)data;
+	*(ssize_t *)arg = n;
+}
+
+/* Its experts are none any more once somebody has written to it; those of the other file are. */
+static void a_file_that_is_written_to(void **state)
+{
+	static const struct urgency now = { DRIVE_DEMAND };
+	struct opened o;
+	unsigned copy;
+	uint8_t *data;
+	ssize_t n = 0;
+
+	(void)state;
+	make_model();
+	open_model(&o);
+	uint32_t there = store_index(o.store, 2, 3), gone = store_index(o.store, 10, 3);
+	data = aligned_alloc(4096, shard_round_up(o.store->max_expert_bytes));
+	assert_non_null(data);
+	assert_int_equal(load_expert(&o.loader, gone, &now, data, why), 0);
+	usleep(20000); /* the clock of file times is a slow one */
+	int fd = open(path[1], O_RDWR);
+	assert_int_equal(pread(fd, data, 1, 5000), 1);
+	assert_int_equal(pwrite(fd, data, 1, 5000), 1);
+	close(fd);
+	assert_int_equal(load_expert(&o.loader, gone, &now, data, why), -EIO);
+	assert_non_null(strstr(why, "m-00002-of-00002.gguf was written to while it was mounted"));
+	assert_int_equal(prove_expert(&o.loader, gone, &copy, why), -EIO);
+	read_expert(&o.loader, gone, 0, 0, 4096, nothing_comes, &n);
+	assert_int_equal(n, -EIO);
+	assert_int_equal(load_expert(&o.loader, there, &now, data, why), 0);
+	assert_int_equal(truncate(path[0], 4096), 0);
+	assert_int_equal(load_expert(&o.loader, there, &now, data, why), -EIO);
+	free(data);
+	close_model(&o);
 }
 
 static void own(unsigned layer, const char *which, unsigned e, uint32_t type, uint64_t cols,
@@ -550,10 +592,15 @@ static void real_sizes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_expert),    cmocka_unit_test(dense_tensors),
-		cmocka_unit_test(no_such_models),  cmocka_unit_test(catalog_goes_with_the_file),
-		cmocka_unit_test(real_sizes),      cmocka_unit_test(tensors_of_their_own),
-		cmocka_unit_test(no_such_experts), cmocka_unit_test(too_much_of_it),
+		cmocka_unit_test(every_expert),
+		cmocka_unit_test(dense_tensors),
+		cmocka_unit_test(no_such_models),
+		cmocka_unit_test(catalog_goes_with_the_file),
+		cmocka_unit_test(real_sizes),
+		cmocka_unit_test(tensors_of_their_own),
+		cmocka_unit_test(no_such_experts),
+		cmocka_unit_test(too_much_of_it),
+		cmocka_unit_test(a_file_that_is_written_to),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
