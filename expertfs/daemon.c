@@ -56,10 +56,43 @@ static bool is_mounted(const char *path)
 	return found;
 }
 
-int daemon_check_mountpoint(const char *mountpoint, const struct store *s, char *why)
+/* Whether path is dir or lies below it; both without links. */
+static bool lies_in(const char *path, const char *dir)
+{
+	size_t n = strlen(dir);
+
+	return strncmp(path, dir, n) == 0 && (path[n] == '/' || path[n] == 0 || n == 1);
+}
+
+/* What we open by its path while it is mounted: through our own mount it could not be had, or, before
+ * requests are served, never. */
+static int check_hidden(const char *mountpoint, const char *real, const struct store *s,
+			const char *hot_dir, char *why)
+{
+	char *hot = hot_dir ? realpath(hot_dir, NULL) : NULL, *shard;
+	int err = 0;
+
+	if (lies_in(s->dir, real))
+		err = fail(why, EINVAL, "%s would hide the store %s: mount elsewhere", mountpoint,
+			   s->dir);
+	else if (hot && lies_in(hot, real))
+		err = fail(why, EINVAL, "%s would hide --hot-dir %s: mount elsewhere", mountpoint,
+			   hot_dir);
+	free(hot);
+	for (uint32_t i = 0; i < s->drives && !err; i++) {
+		shard = s->drive[i].path ? realpath(s->drive[i].path, NULL) : NULL;
+		if (shard && lies_in(shard, real))
+			err = fail(why, EINVAL, "%s would hide %s: mount elsewhere", mountpoint,
+				   s->drive[i].path);
+		free(shard);
+	}
+	return err;
+}
+
+int daemon_check_mountpoint(const char *mountpoint, const struct store *s, const char *hot_dir,
+			    char *why)
 {
 	struct stat st;
-	size_t n;
 	int err = 0;
 	/* Not stat(): the kernel answers that from its cache when the daemon is long dead. */
 	int fd = open(mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -73,7 +106,6 @@ int daemon_check_mountpoint(const char *mountpoint, const struct store *s, char 
 	char *real = realpath(mountpoint, NULL);
 	if (!real)
 		return fail(why, errno, "%s: %s", mountpoint, strerror(errno));
-	n = strlen(real);
 	if (stat(real, &st) != 0)
 		err = fail(why, errno, "%s: %s", mountpoint, strerror(errno));
 	else if (!S_ISDIR(st.st_mode))
@@ -81,9 +113,8 @@ int daemon_check_mountpoint(const char *mountpoint, const struct store *s, char 
 	else if (is_mounted(real))
 		err = fail(why, EBUSY, "%s is mounted already: umount %s first", mountpoint,
 			   mountpoint);
-	else if (strncmp(s->dir, real, n) == 0 && (s->dir[n] == '/' || s->dir[n] == 0 || n == 1))
-		err = fail(why, EINVAL, "%s would hide the store %s: mount elsewhere", mountpoint,
-			   s->dir);
+	else
+		err = check_hidden(mountpoint, real, s, hot_dir, why);
 	free(real);
 	return err;
 }

@@ -11,8 +11,9 @@
 struct fs;
 
 /* Is mountpoint a folder that can be mounted on? Says so of a dead mount, of one that is mounted
- * already, and of a place that would hide the store. */
-int daemon_check_mountpoint(const char *mountpoint, const struct store *s, char *why);
+ * already, and of a place that would hide the store, one of its drives or hot_dir (may be NULL). */
+int daemon_check_mountpoint(const char *mountpoint, const struct store *s, const char *hot_dir,
+			    char *why);
 
 /* Starts threads, mounts, serves. Takes s and its lock (storelock.h) over, also when it fails.
  * Returns when requests are being served. */

@@ -114,7 +114,7 @@ int main(int argc, char **argv)
 	}
 	if (!err && why[0])
 		log_line(LOG_WARNING, "%s", why);
-	if (!err && (err = daemon_check_mountpoint(o.mountpoint, store, why)) != 0)
+	if (!err && (err = daemon_check_mountpoint(o.mountpoint, store, o.hot_dir, why)) != 0)
 		store_close(store);
 	if (err) {
 		log_line(LOG_ERR, "%s", why);

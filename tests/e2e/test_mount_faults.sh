@@ -49,6 +49,12 @@ expect_fail 2 '^expertfs: --state needs a value' expertfs --state '' "$WORK/s" "
 expect_fail 1 '[-]-state is for a GGUF file' expertfs --state "$WORK" "$WORK/s" "$MNT"
 expect_fail 2 'usage' expertfs "$WORK/s"
 expect_fail 1 'would hide the store' expertfs "$WORK/s" "$WORK"
+expect_fail 1 'would hide .*s.drive1/test.shard' expertfs "$WORK/s" "$WORK/s.drive1"
+mkdir "$MNT/hot" # it would be asked for of a mount that does not answer yet
+for hot in "$MNT" "$MNT/hot"; do
+	expect_fail 1 "would hide --hot-dir $hot" expertfs --hot-dir "$hot" --hot-dir-size 4M "$WORK/s" "$MNT"
+done
+rmdir "$MNT/hot"
 expect_fail 1 'is not a folder' expertfs "$WORK/s" "$WORK/s/model.json"
 expertfs --help | grep -q 'usage: expertfs' || die 'no help'
 mount_store -o memory=64M,mode=direct,nosuid "$WORK/s" "$MNT"
