@@ -212,9 +212,9 @@ static int write_policy(struct fs *fs, const struct control_caller *who, const c
 static int write_drives(struct fs *fs, const struct control_caller *who, const char *line,
 			char *why)
 {
-	int err = respread_command(fs->respread, line, why);
+	const struct user by = { who->uid, who->gid };
+	int err = respread_command_by(fs->respread, line, &by, why);
 
-	(void)who;
 	if (!err)
 		log_line(LOG_INFO, "drives: %s", line);
 	return err;

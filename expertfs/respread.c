@@ -549,6 +549,13 @@ static int read_line(struct respread *r, const char *line, struct task *t, char 
 
 int respread_command(struct respread *r, const char *line, char *why)
 {
+	const struct user we = { geteuid(), getegid() };
+
+	return respread_command_by(r, line, &we, why);
+}
+
+int respread_command_by(struct respread *r, const char *line, const struct user *by, char *why)
+{
 	struct task *t;
 	int err;
 
@@ -559,6 +566,7 @@ int respread_command(struct respread *r, const char *line, char *why)
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return fail(why, ENOMEM, "out of memory");
+	t->by = *by;
 	err = read_line(r, line, t, why);
 	err = err ? err : enqueue(r, t, why);
 	if (err)

@@ -29,6 +29,7 @@
 
 #include "expertfs/fail.h"
 #include "expertfs/loader.h"
+#include "expertfs/rights.h"
 
 struct respread;
 struct hotdir;
@@ -61,6 +62,8 @@ void respread_stop(struct respread *r);
  * else -EINVAL, -ENOENT (no such drive), -EBUSY (too many wait, or a stopped task must be continued
  * or cancelled first), -EROFS, and the sentence in why. */
 int respread_command(struct respread *r, const char *line, char *why);
+/* The same for somebody who asks for it: a shard is made with his rights. */
+int respread_command_by(struct respread *r, const char *line, const struct user *by, char *why);
 
 enum respread_state {
 	RESPREAD_QUEUED,

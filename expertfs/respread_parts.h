@@ -15,8 +15,9 @@ struct task {
 	struct task *next;
 	char *line;   /* as it was written */
 	char *folder; /* add: the folder, until there is a drive */
-	bool equal;   /* all drives count as equally fast */
-	bool begun;   /* in the catalog */
+	struct user by;
+	bool equal; /* all drives count as equally fast */
+	bool begun; /* in the catalog */
 	struct spread_job job;
 	struct respread_status status; /* under respread.lock */
 	uint64_t started_ns;           /* likewise */

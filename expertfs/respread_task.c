@@ -362,12 +362,23 @@ static void enlist(struct respread *r, uint32_t drive, char *path, struct drive 
 	pthread_mutex_unlock(&s->lock);
 }
 
+/* A daemon of root makes no files for others where they could not. */
+static int create(struct respread *r, const struct task *t, const char *path, char *why)
+{
+	struct user before;
+	int err = rights_take(&t->by, &before)
+			  ? shard_create(path, r->cfg.store->id, t->job.drive, why)
+			  : fail(why, EPERM, "%s: %s", path, strerror(EPERM));
+
+	rights_give_back(&before);
+	return err;
+}
+
 static int bring(struct respread *r, struct task *t, const char *path, char *why)
 {
 	char *copy = strdup(path);
 	struct drive *d = NULL;
-	int err = copy ? shard_create(path, r->cfg.store->id, t->job.drive, why)
-		       : fail(why, ENOMEM, "out of memory");
+	int err = copy ? create(r, t, path, why) : fail(why, ENOMEM, "out of memory");
 
 	if (err) {
 		free(copy);

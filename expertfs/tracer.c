@@ -16,13 +16,13 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/fsuid.h>
 #include <unistd.h>
 
 #include "cachepolicy/trace.h"
 #include "expertfs/clock.h"
 #include "expertfs/fail.h"
 #include "expertfs/log.h"
+#include "expertfs/rights.h"
 
 enum {
 	RING = 1 << 16,    /* opens; 250 ms of 260,000 a second, several times what FUSE can do */
@@ -263,40 +263,16 @@ static int make_head(struct tracer *t, const struct store *s, char *why)
 	return 0;
 }
 
-struct user {
-	uid_t uid;
-	gid_t gid;
-};
-
-/* Whose rights this thread has with files. There is no other answer to whether it worked than to
- * ask what they are now. */
-static bool become(const struct user *want, struct user *before)
-{
-	struct user now;
-
-	before->gid = (gid_t)setfsgid(want->gid);
-	before->uid = (uid_t)setfsuid(want->uid);
-	now.gid = (gid_t)setfsgid((gid_t)-1);
-	now.uid = (uid_t)setfsuid((uid_t)-1);
-	return now.uid == want->uid && now.gid == want->gid;
-}
-
-static void become_again(const struct user *before)
-{
-	setfsuid(before->uid);
-	setfsgid(before->gid);
-}
-
 static int create_file(struct tracer *t, const struct user *user, char *why)
 {
 	struct user before;
 	int err = EPERM;
 
-	if (become(user, &before)) {
+	if (rights_take(user, &before)) {
 		t->fd = open(t->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 		err = errno;
 	}
-	become_again(&before);
+	rights_give_back(&before);
 	errno = err;
 	if (t->fd < 0 && errno == EEXIST)
 		return fail(why, EEXIST, "%s: exists, and no trace is written over another file",
@@ -327,9 +303,9 @@ static void unlink_file(const char *path, const struct user *user)
 {
 	struct user before;
 
-	if (become(user, &before))
+	if (rights_take(user, &before))
 		unlink(path);
-	become_again(&before);
+	rights_give_back(&before);
 }
 
 static int make(const char *path, const struct user *user, const struct store *s, struct tracer *t,

@@ -115,6 +115,22 @@ done
 cd "$WORK"
 expect_fail 1 'Read-only file system' dd if=/dev/zero of="$C/stats.json" bs=1 count=1 status=none
 unmount "$MNT"
+# The store's owner may, and what he orders is made with his rights, not with root's.
+make_store --no-plain "$WORK/n" 1 4 20001
+chown nobody "$WORK/n"
+mkdir "$WORK/roots"
+mount_store -o allow_other "$WORK/n" "$MNT" --no-warm --memory 7M
+(
+	cd "$C"
+	setpriv --reuid nobody --regid nogroup --clear-groups bash -c "echo lru >policy; echo 'add equal $WORK/roots' >drives"
+)
+for ((i = 0; i < 100; i++)); do
+	case $(json_get "$C/drives" tasks.0.state) in queued | running) sleep 0.05 ;; *) break ;; esac
+done
+[ "$(json_get "$C/drives" tasks.0.state)" = refused ] || die "the task is $(json_get "$C/drives" tasks.0.state)"
+json_get "$C/drives" tasks.0.error | grep -q 'roots/test.shard: Permission denied' || die "$(json_get "$C/drives" tasks.0.error)"
+[ -z "$(ls -A "$WORK/roots")" ] || die 'a file was made for somebody who may not'
+unmount "$MNT"
 
 section 'guesses'
 mount_store "$WORK/s" "$MNT" --no-warm --memory 64M
