@@ -228,32 +228,70 @@ static void on_use(void *arg, uint64_t now, uint32_t index)
 	tracer_open(fs->tracer, now, e->layer, e->expert);
 }
 
+/* Whether there is a trace (recording says which it should be) is ours to change until end_change(). The
+ * lock is not held meanwhile: a file may be slow, and who looks at the status must not wait for it. */
+static int begin_change(struct fs *fs, bool recording, char *why)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&fs->trace_lock);
+	if (fs->trace_busy)
+		err = fail(why, EBUSY, "a trace is being begun or ended at this moment");
+	else if (recording && !fs->tracer)
+		err = fail(why, ENOENT, "no trace is being recorded");
+	else if (!recording && fs->tracer)
+		err = fail(why, EBUSY, "a trace is being recorded already");
+	else
+		fs->trace_busy = true;
+	pthread_mutex_unlock(&fs->trace_lock);
+	return err;
+}
+
+static void end_change(struct fs *fs)
+{
+	pthread_mutex_lock(&fs->trace_lock);
+	fs->trace_busy = false;
+	pthread_mutex_unlock(&fs->trace_lock);
+}
+
+static void set_tracer(struct fs *fs, struct tracer *t)
+{
+	pthread_mutex_lock(&fs->trace_lock);
+	fs->tracer = t;
+	pthread_mutex_unlock(&fs->trace_lock);
+}
+
 static int start_trace(struct fs *fs, const struct control_caller *who, const char *path, char *why)
 {
 	struct tracer *t;
-	int err;
+	int err = begin_change(fs, false, why);
 
-	if (fs->tracer)
-		return fail(why, EBUSY, "a trace is being recorded already");
-	err = tracer_start(path, who->uid, who->gid, fs->store, &t, why);
 	if (err)
 		return err;
-	fs->tracer = t;
-	hotstore_watch(fs->hot, on_use, fs);
-	log_line(LOG_INFO, "recording a trace into %s", path);
-	return 0;
+	err = tracer_start(path, who->uid, who->gid, fs->store, &t, why);
+	if (!err) {
+		set_tracer(fs, t);
+		hotstore_watch(fs->hot, on_use, fs);
+		log_line(LOG_INFO, "recording a trace into %s", path);
+	}
+	end_change(fs);
+	return err;
 }
 
 static int stop_trace(struct fs *fs, char *why)
 {
-	struct tracer *t = fs->tracer;
+	int err = begin_change(fs, true, why);
+	struct tracer *t;
 
-	if (!t)
-		return fail(why, ENOENT, "no trace is being recorded");
+	if (err)
+		return err;
+	t = fs->tracer;
 	hotstore_watch(fs->hot, NULL, NULL);
-	fs->tracer = NULL;
+	set_tracer(fs, NULL);
 	log_line(LOG_INFO, "the recording ends");
-	return tracer_stop(t, why);
+	err = tracer_stop(t, why);
+	end_change(fs);
+	return err;
 }
 
 void control_stop_trace(struct fs *fs)
@@ -266,17 +304,11 @@ void control_stop_trace(struct fs *fs)
 
 static int write_trace(struct fs *fs, const struct control_caller *who, const char *line, char *why)
 {
-	int err;
-
-	pthread_mutex_lock(&fs->trace_lock);
 	if (strncmp(line, "start ", 6) == 0)
-		err = start_trace(fs, who, line + 6, why);
-	else if (strcmp(line, "stop") == 0)
-		err = stop_trace(fs, why);
-	else
-		err = fail(why, EINVAL, "\"%s\": it is \"start FILE\" or \"stop\"", line);
-	pthread_mutex_unlock(&fs->trace_lock);
-	return err;
+		return start_trace(fs, who, line + 6, why);
+	if (strcmp(line, "stop") == 0)
+		return stop_trace(fs, why);
+	return fail(why, EINVAL, "\"%s\": it is \"start FILE\" or \"stop\"", line);
 }
 
 static int write_usage(struct fs *fs, const struct control_caller *who, const char *line, char *why)

@@ -54,6 +54,7 @@ struct fs {
 	struct pressure *pressure;
 	int store_lock;        /* storelock.h, STORE_SERVED */
 	struct tracer *tracer; /* NULL: no trace is being recorded; with trace_lock */
+	bool trace_busy;       /* one is being begun or ended; likewise */
 	pthread_mutex_t trace_lock;
 	struct store_file *file; /* store->files */
 	struct budget budget;

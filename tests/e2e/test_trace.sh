@@ -86,6 +86,19 @@ for line in 'start' 'start ' 'start relative' 'begin' "start $(printf '%05000d' 
 done
 [ "$(expertctl trace "$MNT" status)" = off ] || die 'something was begun'
 
+section 'who looks at the status does not wait for the file of a trace that begins'
+# It is to lie in the mount itself: the daemon asks itself, and needs a thread for the answer.
+export MNT
+timeout 60 bash -c '
+	for _ in 1 2 3 4 5 6 7 8; do
+		for _ in $(seq 60); do cat "$MNT/.expertfs/trace"; done &
+	done
+	for _ in $(seq 60); do
+		! echo "start $MNT/experts/t" 2>/dev/null >"$MNT/.expertfs/trace" || exit 1
+	done
+	wait' >"$WORK/read" || die 'the daemon hangs, or writes into its own mount'
+[ "$(sort -u "$WORK/read")" = off ] || die "the status is $(sort -u "$WORK/read")"
+
 section 'an unmount ends it'
 expertctl trace "$MNT" start t2
 read_token 1 2
