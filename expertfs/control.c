@@ -23,10 +23,16 @@
 
 #define TOP_EXPERTS 100 /* a tall terminal */
 
+/* Buffers of stdio, of cat, and the kernel's largest request are multiples of it. */
+#define BUFFER   1024
+#define LINE_END 65536 /* bytes of a line that is waited for */
+
 struct control {
 	const struct control_file *file;
-	pthread_mutex_t lock;
+	pthread_mutex_t lock; /* all below */
 	char *text;
+	char *begun;               /* of a line whose end has not been written yet; NULL: none */
+	struct control_caller who; /* by him */
 };
 
 /* -- what is read --------------------------------------------------------------------------------- */
@@ -346,6 +352,25 @@ const struct control_file *control_file(uint32_t i)
 
 /* -- an open one ---------------------------------------------------------------------------------- */
 
+/* Cuts text apart. */
+static int obey_lines(const struct control_file *f, struct fs *fs, const struct control_caller *who,
+		      char *text, char *why)
+{
+	char *save;
+	int err = 0;
+
+	for (char *line = strtok_r(text, "\n", &save); line && !err;
+	     line = strtok_r(NULL, "\n", &save)) {
+		size_t n = strlen(line);
+		while (n > 0 && line[n - 1] == ' ')
+			line[--n] = 0;
+		if (n > 0)
+			err = f->order ? give_order(fs, f, line, why)
+				       : f->write(fs, who, line, why);
+	}
+	return err;
+}
+
 struct control *control_open(const struct control_file *f, struct fs *fs)
 {
 	struct control *c = calloc(1, sizeof(*c));
@@ -362,8 +387,14 @@ struct control *control_open(const struct control_file *f, struct fs *fs)
 	return c;
 }
 
-void control_close(struct control *c)
+void control_close(struct control *c, struct fs *fs)
 {
+	char *line = c->begun, why[WHY_MAX] = "out of memory";
+
+	if (line && obey_lines(c->file, fs, &c->who, line, why) != 0)
+		log_line(LOG_WARNING, "what was written to .expertfs/%s last: %s", c->file->name,
+			 why);
+	free(line);
 	pthread_mutex_destroy(&c->lock);
 	free(c->text);
 	free(c);
@@ -394,25 +425,73 @@ static void set_text(struct control *c, const char *text)
 	pthread_mutex_unlock(&c->lock);
 }
 
+/* What was begun before, and text. NULL: out of memory. */
+static char *take_begun(struct control *c, const char *text, size_t size)
+{
+	size_t n;
+	char *all;
+
+	pthread_mutex_lock(&c->lock);
+	n = c->begun ? strlen(c->begun) : 0;
+	all = malloc(n + size + 1);
+	if (all) {
+		memcpy(all, c->begun ? c->begun : "", n);
+		memcpy(all + n, text, size);
+		all[n + size] = 0;
+		free(c->begun);
+		c->begun = NULL;
+	}
+	pthread_mutex_unlock(&c->lock);
+	return all;
+}
+
+/* Who writes more than his buffer holds cuts it anywhere, and half a name is the name of another
+ * expert. So if a write of size bytes may end within a line, that line is taken off `all` and kept. */
+static int keep_begun(struct control *c, const struct control_caller *who, char *all, size_t size)
+{
+	size_t n = strlen(all);
+	char *line = strrchr(all, '\n'), *kept;
+
+	line = line ? line + 1 : all;
+	if (size % BUFFER || !*line || all[n - 1] == ' ' || strlen(line) > LINE_END)
+		return 0;
+	kept = strdup(line);
+	if (!kept)
+		return -ENOMEM;
+	*line = 0;
+	pthread_mutex_lock(&c->lock);
+	free(c->begun); /* two who write at once spoil each other's lines in any case */
+	c->begun = kept;
+	c->who = *who;
+	pthread_mutex_unlock(&c->lock);
+	return 0;
+}
+
+static void drop_begun(struct control *c)
+{
+	pthread_mutex_lock(&c->lock);
+	free(c->begun);
+	c->begun = NULL;
+	pthread_mutex_unlock(&c->lock);
+}
+
 int control_write(struct control *c, struct fs *fs, const struct control_caller *who,
 		  const char *text, size_t size)
 {
-	char why[WHY_MAX] = "", *copy = strndup(text, size), *save;
-	int err = copy ? 0 : -ENOMEM;
+	char why[WHY_MAX] = "", *all;
+	int err = 0;
 
 	/* What stands behind it would be passed over in silence. */
-	if (!err && strlen(copy) != size)
+	if (memchr(text, 0, size))
 		err = fail(why, EINVAL, "what is written holds a zero byte");
-	for (char *line = copy ? strtok_r(copy, "\n", &save) : NULL; line && !err;
-	     line = strtok_r(NULL, "\n", &save)) {
-		size_t n = strlen(line);
-		while (n > 0 && line[n - 1] == ' ')
-			line[--n] = 0;
-		if (n > 0)
-			err = c->file->order ? give_order(fs, c->file, line, why)
-					     : c->file->write(fs, who, line, why);
-	}
-	free(copy);
+	all = err ? NULL : take_begun(c, text, size);
+	if (!err)
+		err = all ? keep_begun(c, who, all, size) : -ENOMEM;
+	if (!err)
+		err = obey_lines(c->file, fs, who, all, why);
+	free(all);
+	if (err)
+		drop_begun(c);
 	if (err && why[0])
 		set_text(c, why);
 	return err;

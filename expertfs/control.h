@@ -2,9 +2,10 @@
  *
  * The files below .expertfs/: the daemon as text to read, and lines to write to it.
  *
- * What is read is made at open. What is written is whole lines, obeyed one after the other; the
- * first that fails ends the write with its errno, and the sentence can be read from the same open
- * file (as long as it was opened for both). README.md lists the files.
+ * What is read is made at open. What is written is lines, obeyed one after the other; the first that
+ * fails ends the write with its errno, and the sentence can be read from the same open file (as long
+ * as it was opened for both). The end of the last line may be missing, unless a buffer seems to have
+ * been full: then the line waits for what comes next. README.md lists the files.
  */
 #ifndef EXPERTFS_CONTROL_H
 #define EXPERTFS_CONTROL_H
@@ -46,7 +47,8 @@ const struct control_file *control_file(uint32_t i);
 /* An open control file. Thread-safe. */
 struct control;
 struct control *control_open(const struct control_file *f, struct fs *fs); /* NULL: no memory */
-void control_close(struct control *c);
+/* A line that still waits for its end is obeyed; what is wrong with it can only be logged. */
+void control_close(struct control *c, struct fs *fs);
 /* size bytes at off into buf; how many there are. */
 size_t control_read(struct control *c, char *buf, size_t size, uint64_t off);
 /* 0, or negative errno: the sentence is now what is to be read. */

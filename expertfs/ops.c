@@ -207,7 +207,7 @@ static void open_control(fuse_req_t req, const struct node *n, int access)
 		fuse_reply_err(req, ENOMEM);
 	else if (reply_open(req, (uint64_t)(uintptr_t)c, ABI_FOPEN_DIRECT_IO | ABI_FOPEN_NOFLUSH,
 			    0) != 0)
-		control_close(c);
+		control_close(c, fs_of(req));
 }
 
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -239,7 +239,7 @@ static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 		if (n.kind == NODE_EXPERT)
 			hotstore_release(fs->hot, handle_index(fi->fh), handle_kept(fi->fh));
 		else if (node_is_control_file(&n))
-			control_close((struct control *)(uintptr_t)fi->fh);
+			control_close((struct control *)(uintptr_t)fi->fh, fs);
 	}
 	fuse_reply_err(req, 0);
 }

@@ -66,6 +66,22 @@ printf '0/6\n0/7' >"$C/warm"
 sleep 0.3
 [ "$(state_of 000/007)" = resident ] || die 'lines from a shell are not obeyed'
 
+section 'a line that a full buffer has cut: half a name is another expert'
+python3 - "$C/pin" <<'END'
+import os, sys
+# Written in pieces of 4096 bytes, as by stdio: the first one ends with " 0/0".
+text = b"0/3\n" * 1023 + b" 0/07\n"
+fd = os.open(sys.argv[1], os.O_RDWR)
+assert os.write(fd, text[:4096]) == 4096 and os.write(fd, text[4096:]) == 2
+os.close(fd)
+fd = os.open(sys.argv[1], os.O_WRONLY)  # and here the end never comes
+assert os.write(fd, b"0/3\n" * 255 + b" 2/1") == 1024
+os.close(fd)
+END
+sleep 0.2 # RELEASE comes after close() has returned
+[ "$(expertctl pin "$MNT")" = $'0/3\n0/7\n2/1' ] || die "pinned: $(expertctl pin "$MNT")"
+expertctl unpin "$MNT" 0/3 0/7 2/1
+
 section 'used without an open'
 hits=$(stat_of "$MNT" hits) opens=$(stat_of "$MNT" opens)
 printf '0/5 0/6\n0/5\n' >"$C/used"

@@ -163,7 +163,7 @@ static void write_to(const struct control_file *f, const char *text, size_t n)
 		abort();
 	if (control_write(c, &fs, &who, tamed, n) != 0 && control_read(c, said, 64, 0) == 0)
 		abort(); /* an error without a sentence */
-	control_close(c);
+	control_close(c, &fs);
 }
 
 /* -- afterwards --------------------------------------------------------------------------------- */
