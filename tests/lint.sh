@@ -60,5 +60,12 @@ fi
 if [ ${#scripts[@]} -gt 0 ] && command -v shellcheck >/dev/null; then
 	shellcheck -S warning -x -P SCRIPTDIR "${scripts[@]}" || status=1
 fi
+# Who may include whose headers.
+for rule in 'engine engine' 'cachepolicy cachepolicy' 'expertfs expertfs|cachepolicy' 'tools tools|expertfs|cachepolicy|engine'; do
+	if grep -rEn --include='*.[ch]' '^#include "' "${rule%% *}" | grep -Ev "#include \"(${rule#* })/"; then
+		echo "${rule%% *}/ may include ${rule#* } only"
+		status=1
+	fi
+done
 [ $status -eq 0 ] && echo 'lint: clean'
 exit $status

@@ -42,6 +42,11 @@ first_open()
 section 'a store of 19,456 experts'
 make_store --first-layer 3 --share 4 "$WORK/big" $LAYERS $EXPERTS $BYTES
 
+section 'more memory than the machine has is refused, with what is missing'
+mkdir "$MNT"
+[ "$(awk '$1 == "MemAvailable:" { print $2 }' /proc/meminfo)" -gt $((360 << 20)) ] ||
+	expect_fail 1 '[-]-memory 370 GiB does not fit: [0-9.]+ .iB is available, [0-9.]+ GiB is missing' expertfs --memory 370G "$WORK/big" "$MNT"
+
 for memory in 0 64M; do
 	section "--memory $memory: mounted in 2 s, its first open a second later at most"
 	within 1000 'from the start to the first bytes' first_open $memory

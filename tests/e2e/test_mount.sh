@@ -124,13 +124,35 @@ for mode in passthrough direct; do
 	unmount "$MNT"
 done
 
-section 'large experts lie in huge pages where these are to be had'
+section 'large experts lie in huge pages where these are to be had; the budget is told term by term'
 make_store "$WORK/big" 1 6 5000000
 mount_store "$WORK/big" "$MNT" --memory 30M
+grep -Eq 'memory 30\.0 MiB: hot store [0-9.]+ MiB \([1-5] of 6 experts, in huge pages\), tables [0-9.]+ KiB, threads .*, buffers .*, usage .*, moving [0-9.]+ MiB$' "$DAEMON_LOG" ||
+	die 'the terms of the budget are not in the log'
 same "$MNT" "$WORK/big.plain"
 [ "$(stat_of "$MNT" memory.huge_pages)" = true ] || die 'no huge pages'
 [ "$(stat_of "$MNT" experts.resident)" -gt 0 ] || die 'nothing resident'
 unmount "$MNT"
+
+section 'who asks for an expert that is on its way waits for the same read, which goes past the page cache'
+for mode in passthrough direct; do
+	rm -f "$WORK"/big/catalog.db-*
+	dd of="$WORK/big/test.shard" oflag=nocache conv=notrunc,fdatasync count=0 status=none
+	mount_store "$WORK/big" "$MNT" --no-warm --mode $mode --memory 64M
+	for _ in 1 2 3 4 5 6 7 8; do
+		cmp "$MNT/experts/000/002" "$WORK/big.plain/experts/000/002" &
+	done
+	for _ in 1 2 3 4 5 6 7 8; do wait -n || die 'a reader saw something else'; done
+	[ "$(stat_of "$MNT" opens)" = 8 ] || die 'not every open was counted'
+	[ "$(stat_of "$MNT" bytes_read)" = 5001216 ] || die "$(stat_of "$MNT" bytes_read) bytes were read for one expert"
+	cat "$MNT"/experts/000/* >"$WORK/out"
+	# All but what the start looks at, with the kernel's reading ahead.
+	if command -v fincore >/dev/null && [ "$(stat -f -c %T "$WORK")" != tmpfs ]; then
+		pages=$(fincore -n -o PAGES "$WORK/big/test.shard")
+		[ "$pages" -le 256 ] || die "$pages of 7,327 pages are in the page cache"
+	fi
+	unmount "$MNT"
+done
 
 section 'the policy is switched and tuned under what is resident'
 mount_store "$WORK/s" "$MNT" --no-warm --memory 64M

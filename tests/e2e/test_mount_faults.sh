@@ -176,11 +176,12 @@ exec 9<&-
 diff -r "$WORK/a mount/experts" "$WORK/r.plain/experts"
 unmount "$WORK/a mount"
 
-section 'more memory than there is'
+section 'more memory than the cgroup has' # and than the machine has: test_big_store.sh
+[ -w /sys/fs/cgroup/memory/cgroup.procs ] || skip 'all but the last passed; that needs a cgroup v1 memory controller to write to'
 expect_fail 1 'does not fit: .* is available, .* is missing' bash -c "
 	g=/sys/fs/cgroup/memory/expertfs-test-\$\$
-	mkdir \$g 2>/dev/null || { echo 'does not fit: 1 is available, 1 is missing (no cgroup v1 here)' >&2; exit 1; }
-	trap 'echo 0 >/dev/null; echo \$\$ >/sys/fs/cgroup/memory/cgroup.procs; rmdir \$g' EXIT
+	mkdir \$g
+	trap 'echo \$\$ >/sys/fs/cgroup/memory/cgroup.procs; rmdir \$g' EXIT
 	echo 30M >\$g/memory.limit_in_bytes
 	echo \$\$ >\$g/cgroup.procs
 	expertfs --memory 1G '$WORK/big' '$MNT'"
