@@ -317,15 +317,16 @@ float guess_member_log_odds(const struct guess *g, uint32_t expert)
 	return odds_of(&v, &in)[expert % LANES];
 }
 
-/* Those that teach at this visit: experts from *x to *end, whole lanes. Returns how many. */
+/* Those that teach at this visit: experts from *x to *end, whole lanes. Returns how many. A part
+ * begins at the lane in which its share of the layer does, so none is without experts. */
 static uint32_t choose_teachers(const struct guess *g, uint32_t *x, uint32_t *end)
 {
 	bool eager = g->visits < EAGER_VISITS || g->experts < TEACHERS;
 	uint32_t parts = eager ? 1 : g->experts / TEACHERS;
-	uint32_t size = whole_lanes((g->experts + parts - 1) / parts);
+	uint32_t part = (uint32_t)(g->visits % parts);
 
-	*x = (uint32_t)(g->visits % parts) * size;
-	*end = *x + size < g->stride ? *x + size : g->stride;
+	*x = part * g->experts / parts / LANES * LANES;
+	*end = part + 1 < parts ? (part + 1) * g->experts / parts / LANES * LANES : g->stride;
 	return (*end < g->experts ? *end : g->experts) - *x;
 }
 

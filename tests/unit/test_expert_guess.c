@@ -9,7 +9,7 @@
 #include "cachepolicy/expert_guess.h"
 #include "cachepolicy/expert_lanes.h"
 
-enum { MOST = 80, LAYERS = 3, PAST = 64 };
+enum { MOST = 328, LAYERS = 3, PAST = 64 };
 
 struct layer {
 	double visits, heat_sum;
@@ -70,9 +70,9 @@ static void slow_learn(struct slow_guess *s, const struct layer *l, const bool *
 {
 	double slope[GUESS_INPUTS] = { 0 };
 	int parts = s->visits < 256 || s->experts < 32 ? 1 : s->experts / 32;
-	int size = ((s->experts + parts - 1) / parts + LANES - 1) / LANES * LANES;
-	int first = (int)fmod(s->visits, parts) * size;
-	int end = first + size < s->experts ? first + size : s->experts;
+	int part = (int)fmod(s->visits, parts);
+	int first = part * s->experts / parts / LANES * LANES;
+	int end = part + 1 < parts ? (part + 1) * s->experts / parts / LANES * LANES : s->experts;
 
 	for (int x = first; x < end; x++) {
 		double in[GUESS_INPUTS], odds, error;
@@ -245,6 +245,8 @@ static void arithmetic(void **state)
 	run(2, 64, 8, 4000, true);
 	run(3, 77, 6, 4000, true);
 	run(1, 1, 1, 200, false);
+	/* In parts of a tenth that were rounded up to lanes, the last one would have no experts. */
+	run(1, 324, 8, 600, false);
 }
 
 /* The floats that stand for the decay are brought back in time: 14,400 visits for the fast one,
