@@ -412,12 +412,17 @@ static void release(struct cp_order *o, uint32_t i)
 {
 	struct expert *e = expert_of(o);
 	struct spot s = spot_of(e, i);
-	const struct place *p = &e->place[s.layer];
+	struct place *p = &e->place[s.layer];
 	float odds, *part = &e->part[s.layer * e->parts + s.x / PART];
 
 	e->held[s.at] = e->odds[s.at] = 0;
-	if (e->flags[s.at] & CHOSEN)
-		return; /* its event ends: close_visit() follows */
+	if (e->flags[s.at] & CHOSEN) {
+		/* Its event ends: close_visit() follows; under quota not before the next event of
+		 * this layer, and until then it may go as well. */
+		p->changed |= UINT64_C(1) << s.x / PART % 64;
+		forget_least(e, s.layer);
+		return;
+	}
 	if (s.layer == e->guess.open)
 		score_running(e);
 	if (!guess_knows(&e->guess, s.layer))

@@ -157,10 +157,8 @@ static void random_operations(void **state)
 		const char *spec;
 		uint32_t layers, experts;
 	} shapes[] = {
-		{ "expert", 4, 21 },
-		{ "expert", 1, 16 },
-		{ "expert:nearness=2", 7, 3 },
-		{ "quota:expert", 4, 8 },
+		{ "expert", 4, 21 },      { "expert", 1, 16 },       { "expert:nearness=2", 7, 3 },
+		{ "quota:expert", 4, 8 }, { "quota:expert", 2, 42 },
 	};
 
 	(void)state;
