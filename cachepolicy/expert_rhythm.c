@@ -20,6 +20,9 @@ enum {
 
 /* What remains of counts and of means at the next gap. Twice or a tenth as fast is as good. */
 static const float memory = 0.95f;
+/* What remains of a count below this is none. It would fade into numbers that are slow to reckon with
+ * and, as shares of a worth, come to nothing: a worth of 0, where all are more. */
+static const float forgotten = 1e-30f;
 /* At the start: how many visits repeat the one before, after one that did not and one that did. All
  * others come after a round. */
 static const float start_again[] = { 0.05f, 0.9f };
@@ -123,8 +126,11 @@ void rhythm_tune(struct rhythm *r, float nearness)
 /* A gap of class c came after one of class k. */
 static void count(struct rhythm *r, struct rhythm_class *k, uint32_t c)
 {
-	for (uint32_t x = 0; x < RHYTHM_CLASSES; x += LANES)
-		lanes_store(k->after + x, lanes_load(k->after + x) * memory);
+	for (uint32_t x = 0; x < RHYTHM_CLASSES; x += LANES) {
+		lanes left = lanes_load(k->after + x) * memory;
+
+		lanes_store(k->after + x, lanes_choose(left > forgotten, left, lanes_all(0)));
+	}
 	k->after[c]++;
 	k->sum = k->sum * memory + 1;
 	r->changed |= UINT64_C(1) << (k - r->class);

@@ -234,6 +234,29 @@ static void arithmetic(void **state)
 	rhythm_destroy(&r);
 }
 
+/* A gap that came once, long ago: what it leaves is nothing in the end, and no worth ever is. */
+static void once(void **state)
+{
+	struct rhythm r;
+
+	(void)state;
+	assert_int_equal(rhythm_create(&r, 40, 2), 0);
+	for (uint32_t v = 0; v < 40 * 100; v++) {
+		if (v % 40 == 5 && v / 40 > 2 && v / 40 < 5)
+			continue; /* it misses two rounds */
+		rhythm_visit(&r, v % 40);
+		rhythm_tune(&r, 2); /* all rows are made anew */
+		rhythm_update(&r);
+		for (uint32_t c = 0; c < r.classes; c++) {
+			for (uint32_t k = 0; k < RHYTHM_CLASSES; k++)
+				assert_int_not_equal(fpclassify(r.class[c].after[k]), FP_SUBNORMAL);
+			for (uint32_t age = 0; age < r.ages; age++)
+				assert_true(r.worth[c * r.stride + age] > 0);
+		}
+	}
+	rhythm_destroy(&r);
+}
+
 /* Geometries that no model has. */
 static void extremes(void **state)
 {
@@ -266,7 +289,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_reader), cmocka_unit_test(prompt),
 		cmocka_unit_test(by_turns),   cmocka_unit_test(prompt_among_tokens),
-		cmocka_unit_test(arithmetic), cmocka_unit_test(extremes),
+		cmocka_unit_test(arithmetic), cmocka_unit_test(once),
+		cmocka_unit_test(extremes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
