@@ -23,7 +23,7 @@ static const struct cp_param params[] = {
 
 struct lfu {
 	struct cp_ranked base; /* rank: the popularity, tie: the last use */
-	uint64_t clock;        /* counts uses */
+	uint64_t clock;        /* counts uses, and arrivals without one */
 };
 
 static int create(struct cp_order *o, const char *inner)
@@ -46,6 +46,15 @@ static void use(struct cp_order *o, uint32_t i, uint32_t weight)
 	cp_heap_of(o)->of[i].tie = ++((struct lfu *)o)->clock;
 }
 
+/* Of those that were never used the one that came first goes first. */
+static void admit(struct cp_order *o, uint32_t i)
+{
+	uint64_t *tie = &cp_heap_of(o)->of[i].tie;
+
+	if (!*tie)
+		*tie = ++((struct lfu *)o)->clock;
+}
+
 static void release(struct cp_order *o, uint32_t i)
 {
 	cp_heap_put(cp_heap_of(o), i, cp_popularity_log2(o->popularity, i),
@@ -61,6 +70,7 @@ const struct cp_policy cp_lfu = {
 	.destroy = destroy,
 	.begin = cp_counting_begin,
 	.use = use,
+	.admit = admit,
 	.hold = cp_ranked_hold,
 	.release = release,
 	.victim = cp_ranked_victim,

@@ -29,7 +29,7 @@ static const struct cp_param params[] = {
 struct lruk {
 	struct cp_ranked base;  /* rank: the k-th last use, tie: the last one */
 	uint64_t (*uses)[MOST]; /* the last one first; 0 is never */
-	uint64_t clock;         /* counts uses */
+	uint64_t clock;         /* counts uses, and arrivals without one */
 };
 
 static struct lruk *lruk_of(struct cp_order *o)
@@ -56,14 +56,24 @@ static void use(struct cp_order *o, uint32_t i, uint32_t weight)
 
 	(void)weight;
 	memmove(&l->uses[i][1], &l->uses[i][0], (MOST - 1) * sizeof(l->uses[i][0]));
-	l->uses[i][0] = ++l->clock;
+	l->uses[i][0] = cp_heap_of(o)->of[i].tie = ++l->clock;
+}
+
+/* Of those that were never used the one that came first goes first. */
+static void admit(struct cp_order *o, uint32_t i)
+{
+	uint64_t *tie = &cp_heap_of(o)->of[i].tie;
+
+	if (!*tie)
+		*tie = ++lruk_of(o)->clock;
 }
 
 static void release(struct cp_order *o, uint32_t i)
 {
 	struct lruk *l = lruk_of(o);
 
-	cp_heap_put(cp_heap_of(o), i, (double)l->uses[i][(unsigned)o->param[K] - 1], l->uses[i][0]);
+	cp_heap_put(cp_heap_of(o), i, (double)l->uses[i][(unsigned)o->param[K] - 1],
+		    cp_heap_of(o)->of[i].tie);
 }
 
 static void tuned(struct cp_order *o)
@@ -84,6 +94,7 @@ const struct cp_policy cp_lruk = {
 	.create = create,
 	.destroy = destroy,
 	.use = use,
+	.admit = admit,
 	.hold = cp_ranked_hold,
 	.release = release,
 	.victim = cp_ranked_victim,

@@ -13,6 +13,9 @@
  * entry. The paper counts in a sketch; the experts of a model are few enough to count exactly, and
  * a halving is made up for when a count is next looked at.
  *
+ * What comes from another policy (cp_switch()) fills the main part, the oldest first, as nobody has
+ * asked for any of it yet.
+ *
  * window, protected: 1 % and 80 %, the paper's own choice.
  *
  * 29 bytes for each expert of the model; every call takes constant time, counting the move of an

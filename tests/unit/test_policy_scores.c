@@ -86,6 +86,13 @@ static void count_use(struct model *m, int i, uint32_t weight)
 	m->stamp[i] = ++m->clock;
 }
 
+/* Of those that were never used the first one goes first. */
+static void count_arrival(struct model *m, int i)
+{
+	if (!m->stamp[i])
+		m->stamp[i] = ++m->clock;
+}
+
 static void nothing(struct model *m, int i)
 {
 	(void)m;
@@ -115,6 +122,7 @@ static int lfu_victim(struct model *m, int want)
 static const struct rules lfu = { .spec = "lfu:half_life=0.7",
 				  .begin = lfu_begin,
 				  .use = count_use,
+				  .admit = count_arrival,
 				  .release = nothing,
 				  .victim = lfu_victim,
 				  .prepare = scored_prepare,
@@ -235,7 +243,7 @@ static void lruk_use(struct model *m, int i, uint32_t weight)
 
 	(void)weight;
 	h->before[i] = h->last[i];
-	h->last[i] = ++m->clock;
+	h->last[i] = m->stamp[i] = ++m->clock;
 }
 
 static int lruk_victim(struct model *m, int want)
@@ -247,13 +255,14 @@ static int lruk_victim(struct model *m, int want)
 	for (int i = 0; i < model_n(m); i++)
 		if (may_go(m, i) &&
 		    (best < 0 || h->before[i] < h->before[best] ||
-		     (h->before[i] == h->before[best] && h->last[i] < h->last[best])))
+		     (h->before[i] == h->before[best] && m->stamp[i] < m->stamp[best])))
 			best = i;
 	return best;
 }
 
 static const struct rules lruk = { .spec = "lruk:k=2",
 				   .use = lruk_use,
+				   .admit = count_arrival,
 				   .release = nothing,
 				   .victim = lruk_victim,
 				   .prepare = lruk_prepare,
