@@ -115,10 +115,19 @@ int cp_spec_check(const char *spec)
 	return policy ? parse_params(policy, args, NULL) : -ENOENT;
 }
 
+static void start_params(struct cp_order *o)
+{
+	const struct cp_param *params = cp_policy_params(o->policy);
+
+	for (size_t k = 0; params[k].name; k++) {
+		assert(k < CP_PARAMS_MAX);
+		o->param[k] = params[k].start;
+	}
+}
+
 int cp_order_create(const struct cp_policy *policy, const char *args, const struct cp_order *shape,
 		    struct cp_order **out)
 {
-	const struct cp_param *params = cp_policy_params(policy);
 	struct cp_order *o = calloc(1, policy->size);
 	int err = 0;
 
@@ -127,10 +136,7 @@ int cp_order_create(const struct cp_policy *policy, const char *args, const stru
 	*o = *shape;
 	o->policy = policy;
 	o->popularity = NULL;
-	for (size_t k = 0; params[k].name; k++) {
-		assert(k < CP_PARAMS_MAX);
-		o->param[k] = params[k].start;
-	}
+	start_params(o);
 	if (!policy->takes_inner)
 		err = parse_params(policy, args, o->param);
 	if (!err && policy->create)
@@ -150,6 +156,22 @@ int cp_order_create_spec(const char *spec, const struct cp_order *shape, struct 
 
 	/* cp_spec_check() was called, so an inner policy takes no inner one: this ends. */
 	return policy ? cp_order_create(policy, args, shape, out) : -ENOENT;
+}
+
+bool cp_order_retune(struct cp_order *o, const char *spec)
+{
+	const char *args;
+	const struct cp_policy *policy = split(spec, &args);
+
+	if (policy != o->policy)
+		return false;
+	if (policy->retune)
+		return policy->retune(o, args);
+	start_params(o);
+	parse_params(policy, args, o->param);
+	if (policy->tuned)
+		policy->tuned(o);
+	return true;
 }
 
 void cp_order_destroy(struct cp_order *o)

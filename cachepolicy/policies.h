@@ -79,6 +79,7 @@ struct cp_policy {
 	/* Parameters that are not in params: those of an inner policy. Errors: cp_set(). */
 	int (*set)(struct cp_order *o, const char *name, double value);
 	int (*get)(const struct cp_order *o, const char *name, double *value);
+	bool (*retune)(struct cp_order *o, const char *inner); /* cp_order_retune() of those */
 	void (*seed)(struct cp_order *o, uint32_t i, double heat);
 };
 
@@ -91,6 +92,9 @@ static inline bool cp_held(const struct cp_order *o, uint32_t i)
 int cp_order_create(const struct cp_policy *policy, const char *args, const struct cp_order *shape,
 		    struct cp_order **out);
 int cp_order_create_spec(const char *spec, const struct cp_order *shape, struct cp_order **out);
+/* If the order is of this spec's policy: its parameters as the spec has them. The spec has been
+ * checked. */
+bool cp_order_retune(struct cp_order *o, const char *spec);
 void cp_order_destroy(struct cp_order *o); /* NULL is fine */
 int cp_order_set(struct cp_order *o, const char *name, double value);
 int cp_order_get(const struct cp_order *o, const char *name, double *value);

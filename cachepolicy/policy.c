@@ -137,11 +137,14 @@ int cp_switch(struct cp_cache *c, const char *spec)
 	int err;
 
 	err = cp_spec_check(spec);
-	if (!err)
-		err = cp_order_create_spec(spec, &shape, &fresh);
 	if (err)
 		return err;
 	changed(c);
+	if (cp_order_retune(old, spec))
+		return 0;
+	err = cp_order_create_spec(spec, &shape, &fresh);
+	if (err)
+		return err;
 	while ((i = old->policy->victim(old, CP_NONE)) != CP_NONE) {
 		if (old->policy->hold)
 			old->policy->hold(old, i);

@@ -90,8 +90,10 @@ void cp_destroy(struct cp_cache *c); /* NULL is fine */
 const char *cp_name(const struct cp_cache *c);
 
 /* Another policy from now on: what is resident stays, with its pins, and goes in the order in
- * which the old policy would have let it go until the new one knows better. On an error (those of
- * cp_create_spec()) nothing has changed. O(n log n) for n resident entries. */
+ * which the old policy would have let it go until the new one knows better. The policy that is in
+ * use already keeps what it knows, and has the spec's parameters from now on, those that it does
+ * not name as they start. On an error (those of cp_create_spec()) nothing has changed. O(n log n)
+ * for n resident entries. */
 int cp_switch(struct cp_cache *c, const char *spec);
 
 /* Tunes a parameter. -ENOENT: the policy has no such; -EINVAL: out of its range (or no number). */

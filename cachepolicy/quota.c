@@ -42,6 +42,11 @@ static struct part *part_of(struct cp_order *o, uint32_t i)
 	return &quota_of(o)->part[i / o->experts];
 }
 
+static const char *inner_spec(const char *inner)
+{
+	return inner ? inner : cp_lru.name;
+}
+
 static int create(struct cp_order *o, const char *inner)
 {
 	struct cp_order shape = { .layers = 1,
@@ -57,7 +62,7 @@ static int create(struct cp_order *o, const char *inner)
 		int err;
 
 		shape.entry = o->entry + (size_t)layer * o->experts;
-		err = cp_order_create_spec(inner ? inner : cp_lru.name, &shape, &part[layer].order);
+		err = cp_order_create_spec(inner_spec(inner), &shape, &part[layer].order);
 		if (err)
 			return err;
 	}
@@ -195,6 +200,15 @@ static int get(const struct cp_order *o, const char *name, double *value)
 	return cp_order_get(((const struct quota *)o)->part[0].order, name, value);
 }
 
+static bool retune(struct cp_order *o, const char *inner)
+{
+	bool same = true;
+
+	for (uint32_t layer = 0; same && layer < o->layers; layer++)
+		same = cp_order_retune(quota_of(o)->part[layer].order, inner_spec(inner));
+	return same;
+}
+
 const struct cp_policy cp_quota = {
 	.name = "quota",
 	.about = "equal parts for all layers, another policy in each: quota:lru",
@@ -212,5 +226,6 @@ const struct cp_policy cp_quota = {
 	.resize = resize,
 	.set = set,
 	.get = get,
+	.retune = retune,
 	.seed = seed,
 };

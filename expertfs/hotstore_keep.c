@@ -133,39 +133,16 @@ void hotstore_resize(struct hotstore *h, uint64_t capacity)
 	pthread_mutex_unlock(&h->lock);
 }
 
-/* "name:key=value,...": each parameter of the policy that runs already. */
-static int tune(struct cp_cache *cache, const char *params)
-{
-	char copy[HOTSTORE_SPEC], *save;
-	int err = 0;
-
-	snprintf(copy, sizeof(copy), "%s", params);
-	for (char *one = strtok_r(copy, ",", &save); one && !err;
-	     one = strtok_r(NULL, ",", &save)) {
-		char *value = strchr(one, '=');
-		if (!value)
-			return -EINVAL;
-		*value++ = 0;
-		err = cp_set(cache, one, strtod(value, NULL)); /* cp_spec_check() has seen it */
-	}
-	return err;
-}
-
 int hotstore_set_policy(struct hotstore *h, const char *spec)
 {
-	size_t n = strcspn(spec, ":");
-	int err = cp_spec_check(spec);
+	int err;
 
-	if (err || strlen(spec) >= HOTSTORE_SPEC)
+	if (strlen(spec) >= HOTSTORE_SPEC)
 		return -EINVAL;
 	pthread_mutex_lock(&h->lock);
-	if (spec[n] && strncmp(spec, "quota:", 6) != 0 && strlen(cp_name(h->cache)) == n &&
-	    strncmp(cp_name(h->cache), spec, n) == 0)
-		err = tune(h->cache, spec + n + 1);
-	else
-		err = cp_switch(h->cache, spec);
+	err = cp_switch(h->cache, spec);
 	if (!err)
 		snprintf(h->stats.spec, sizeof(h->stats.spec), "%s", spec);
 	pthread_mutex_unlock(&h->lock);
-	return err;
+	return err == -ENOENT ? -EINVAL : err;
 }

@@ -243,6 +243,49 @@ static void tuning(void **state)
 	cp_destroy(c);
 }
 
+/* The spec of the policy in use is what it has from then on, also what the spec does not name; what
+ * it has learned it keeps. */
+static void switching_to_itself(void **state)
+{
+	static const char *const ways[][2] = {
+		{ "lfu:half_life=20", "lfu" },
+		{ "quota:lfu:half_life=20", "quota:lfu" },
+		{ "lfru:half_life=20,weight=0", "lfru:weight=0" },
+	};
+
+	(void)state;
+	for (size_t w = 0; w < COUNT(ways); w++) {
+		struct cp_cache *c = new_cache(ways[w][0], 2, 1, 4), *other;
+		struct cp_use often = { 1, 1 };
+		double value, start;
+		cp_key key;
+
+		for (int k = 0; k < 9; k++) {
+			cp_event(c, 0, &often, 1);
+			cp_admit(c, often.key, 1);
+		}
+		cp_event(c, 0, &(struct cp_use){ 0, 1 }, 1);
+		assert_int_equal(cp_admit(c, 0, 1), 0);
+		assert_int_equal(cp_switch(c, ways[w][1]), 0);
+		other = new_cache(ways[w][1], 2, 1, 4);
+		assert_int_equal(cp_get(other, "half_life", &start), 0);
+		assert_int_equal(cp_get(c, "half_life", &value), 0);
+		assert_true(value == start && start < 20);
+		cp_destroy(other);
+		/* One without memory would give up 1 now, or 0 unseen. */
+		cp_event(c, 0, &(struct cp_use){ 0, 1 }, 1);
+		cp_event(c, 0, NULL, 0);
+		assert_true(cp_victim(c, &key) && key == 0);
+		/* Another one within the quotas is another policy. */
+		assert_int_equal(cp_switch(c, "quota:arc"), 0);
+		assert_int_equal(cp_get(c, "half_life", &value), -ENOENT);
+		assert_int_equal(cp_switch(c, "quota"), 0);
+		assert_int_equal(cp_switch(c, "quota:lru"), 0);
+		assert_int_equal(cp_switch(c, "lru:weight=1"), -EINVAL);
+		cp_destroy(c);
+	}
+}
+
 static void geometry(void **state)
 {
 	static const struct cp_config bad[] = {
@@ -571,6 +614,7 @@ int main(void)
 		cmocka_unit_test(switching),
 		cmocka_unit_test(all_were_hit),
 		cmocka_unit_test(switching_keeps_the_order),
+		cmocka_unit_test(switching_to_itself),
 		cmocka_unit_test(seeding),
 		cmocka_unit_test(published_trace),
 		cmocka_unit_test(members_do_not_evict_each_other),
