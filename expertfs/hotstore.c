@@ -147,6 +147,8 @@ static bool make_room(struct hotstore *h, uint32_t want, enum effort effort, str
 				return false;
 			continue;
 		}
+		if (cp_victim(h->cache, &key))
+			return false; /* some may go, but the policy would rather not keep this one */
 		if (!looked) {
 			hot_look_at_mapped(h);
 			looked = true;

@@ -118,6 +118,25 @@ diff -r "$MNT/experts" "$WORK/s.plain/experts"
 [ "$(stat_of "$MNT" memory.used)" -le "$(stat_of "$MNT" memory.budget)" ] || die 'too much memory'
 unmount "$MNT"
 
+section 'what the policy would rather not keep'
+make_store "$WORK/wide" 8 8 300001
+mount_store "$WORK/wide" "$MNT" --no-warm --memory 5M --policy expert:decline=1
+slots=$(stat_of "$MNT" memory.slots)
+[ "$slots" -ge 2 ] && [ "$slots" -lt 56 ] || die "room for $slots experts"
+# As many as fit are asked for again and again, a share in each layer; then one more, once.
+for ((round = 0; round < 25; round++)); do
+	for layer in 0 1 2 3 4 5 6 7; do
+		for ((e = 0; e * 8 + layer < slots; e++)); do cat "$MNT/experts/00$layer/00$e" >/dev/null; done
+	done
+done
+[ "$(stat_of "$MNT" misses)" = "$slots" ] || die 'those that fit were read more than once'
+cat "$MNT/experts/007/007" >/dev/null
+[ "$(stat_of "$MNT" unkept) $(stat_of "$MNT" evictions)" = '1 0' ] || die 'it was kept for one that is worth more'
+expertctl policy "$MNT" expert
+cat "$MNT/experts/007/007" >/dev/null
+[ "$(stat_of "$MNT" unkept) $(stat_of "$MNT" evictions)" = '1 1' ] || die 'it was not kept'
+unmount "$MNT"
+
 section 'who may write'
 mount_store -o allow_other "$WORK/s" "$MNT" --no-warm --memory 7M
 # From inside: the folders above are closed to others.
