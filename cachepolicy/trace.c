@@ -46,6 +46,18 @@ static bool at_end(const char *s)
 	return !*skip_blanks(s);
 }
 
+/* The word that a line begins with. */
+static bool keyword(const char **s, const char *name)
+{
+	size_t length = strlen(name);
+
+	if (strncmp(*s, name, length) != 0 ||
+	    ((*s)[length] && *s + length == skip_blanks(*s + length)))
+		return false;
+	*s += length;
+	return true;
+}
+
 static int parse_head(const char *s, struct cp_trace_line *out)
 {
 	uint64_t version, layers, experts;
@@ -106,10 +118,10 @@ int cp_trace_parse(const char *line, struct cp_use *uses, size_t room, struct cp
 		out->kind = CP_TRACE_COMMENT;
 		return 0;
 	}
-	if (strncmp(s, magic, sizeof(magic) - 1) == 0)
-		return parse_head(s + sizeof(magic) - 1, out);
-	if (strncmp(s, "size", 4) == 0)
-		return parse_size(s + 4, out);
+	if (keyword(&s, magic))
+		return parse_head(s, out);
+	if (keyword(&s, "size"))
+		return parse_size(s, out);
 	return parse_event(s, uses, room, out);
 }
 

@@ -77,6 +77,8 @@ static void bad_lines(void **state)
 		"size 65536 1",
 		"size 1 18446744073709551616",
 		"size 1 2 3",
+		"size1 2",
+		"expertfs-trace1 16 64",
 		"sizes 1 2",
 		"expertfs-trace",
 		"expertfs-trace 2 16 64",
