@@ -39,7 +39,7 @@ expect_fail 2 '^cachesim: --save takes one trace' cachesim --save x a b
 
 section 'files that are no traces'
 expect_fail 1 '^cachesim: /nowhere/trace: No such file' cachesim /nowhere/trace
-expect_fail 1 "^cachesim: $WORK: cannot be read|^cachesim: $WORK:0: cannot be read" cachesim "$WORK"
+expect_fail 1 "^cachesim: $WORK: cannot be read: Is a directory" cachesim "$WORK"
 : >"$WORK/empty"
 expect_fail 1 "^cachesim: $WORK/empty: holds no event" cachesim "$WORK/empty"
 expect_fail 1 "^cachesim: /dev/zero:1: " cachesim /dev/zero

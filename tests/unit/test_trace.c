@@ -326,6 +326,10 @@ static void hostile_lines(void **state)
 	assert_non_null(strstr(why, ":1: the line is longer than 1048576 bytes"));
 	memset(data, 0, n);
 	assert_true(trace_read(write_trace_file(data, n), &opt, &t, why) < 0);
+	/* What a machine that lost its power leaves of a file's end. */
+	memcpy(data, "layer,expert\n0,1\n0,2", 20);
+	assert_true(trace_read(write_trace_file(data, 30), &opt, &t, why) < 0);
+	assert_non_null(strstr(why, ":3: the line holds a zero"));
 	memset(data, '{', n);
 	data[1u << 19] = '\n';
 	assert_true(trace_read(write_trace_file(data, n), &opt, &t, why) < 0);

@@ -80,23 +80,34 @@ static int take_line(struct reader *r, char *why)
 	return trace_line_csv(r->trace, &r->csv, r->opt, r->line, why);
 }
 
+/* The next line without its newline. False at the end, on an error of the file, and on one in the
+ * line: that is in *err with its sentence. */
+static bool next_line(struct reader *r, FILE *f, int *err, char *why)
+{
+	size_t n = 0;
+	int c;
+
+	r->number++;
+	while ((c = getc_unlocked(f)) != EOF && c != '\n') {
+		if (c == 0)
+			*err = fail(why, EINVAL, "the line holds a zero");
+		else if (n == MAX_LINE - 1)
+			*err = fail(why, EINVAL, "the line is longer than %u bytes", MAX_LINE);
+		if (*err)
+			return false;
+		r->line[n++] = (char)c;
+	}
+	r->line[n] = '\0';
+	return (n || c == '\n') && !ferror(f);
+}
+
 static int read_lines(struct reader *r, FILE *f, char *why)
 {
-	while (fgets(r->line, MAX_LINE, f)) {
-		size_t length = strlen(r->line);
-		int err;
+	int err = 0;
 
-		r->number++;
-		if (length && r->line[length - 1] == '\n')
-			r->line[length - 1] = '\0';
-		else if (!feof(f))
-			return fail(why, EINVAL, "the line is longer than %u bytes or holds a zero",
-				    MAX_LINE);
+	while (!err && next_line(r, f, &err, why))
 		err = take_line(r, why);
-		if (err)
-			return err;
-	}
-	return ferror(f) ? fail(why, EIO, "cannot be read") : 0;
+	return err;
 }
 
 static int read_open(struct reader *r, FILE *f, const char *path, char *why)
@@ -106,6 +117,8 @@ static int read_open(struct reader *r, FILE *f, const char *path, char *why)
 
 	if (err)
 		return fail(why, -err, "%s:%zu: %s", path, r->number, what);
+	if (ferror(f))
+		return fail(why, errno, "%s: cannot be read: %s", path, strerror(errno));
 	err = trace_finish(r->trace, what);
 	return err ? fail(why, -err, "%s: %s", path, what) : 0;
 }
