@@ -193,6 +193,12 @@ static void own_file(void **state)
 	trace_free(t);
 	trace_free(again);
 	assert_int_equal(unlink(path), 0);
+	/* A comment is one anywhere, even if it would say something to a table. */
+	t = read_text(
+		" # n_layer=9 n_expert=9\n# layer=0 expert_bytes=7\nexpertfs-trace 1 2 8\n1 1 5\n",
+		false);
+	assert_true(t->layers == 2 && t->experts == 8 && !t->sized);
+	trace_free(t);
 }
 
 /* The first layers of many models have none. */

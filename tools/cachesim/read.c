@@ -56,17 +56,19 @@ int trace_line_own(struct trace *t, const char *line, struct cp_use *uses, size_
 
 static int take_line(struct reader *r, char *why)
 {
-	const char *start = r->line + strspn(r->line, " \t\r");
+	char *start = r->line + strspn(r->line, " \t\r");
 
 	if (!*start)
 		return 0;
 	if (r->format == UNKNOWN && *start != '#') {
-		if (*start == '{')
+		if (*start == '{') {
 			r->format = JSON;
-		else if (strncmp(start, "expertfs-trace", 14) == 0)
+		} else if (strncmp(start, "expertfs-trace", 14) == 0) {
 			r->format = OWN;
-		else
+			trace_forget_head(r->trace); /* to us a comment says nothing */
+		} else {
 			r->format = CSV;
+		}
 	}
 	switch (r->format) {
 	case OWN:
@@ -77,7 +79,7 @@ static int take_line(struct reader *r, char *why)
 	case CSV:
 		break;
 	}
-	return trace_line_csv(r->trace, &r->csv, r->opt, r->line, why);
+	return trace_line_csv(r->trace, &r->csv, r->opt, start, why);
 }
 
 /* The next line without its newline. False at the end, on an error of the file, and on one in the

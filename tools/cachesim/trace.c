@@ -141,6 +141,13 @@ int trace_geometry(struct trace *t, uint64_t layers, uint64_t experts, char *why
 	return 0;
 }
 
+void trace_forget_head(struct trace *t)
+{
+	t->layers = t->experts = 0;
+	t->sized = false;
+	memset(t->bytes, 0, KEY_PART * sizeof(t->bytes[0]));
+}
+
 int trace_layer_bytes(struct trace *t, uint64_t layer, uint64_t bytes, char *why)
 {
 	/* 2^40 a piece: the sum over all experts stays below 2^63. */

@@ -42,6 +42,7 @@ int trace_event(struct trace *t, uint64_t time, char *why);
 int trace_use(struct trace *t, uint64_t layer, uint64_t expert, uint32_t weight, char *why);
 int trace_geometry(struct trace *t, uint64_t layers, uint64_t experts, char *why);
 int trace_layer_bytes(struct trace *t, uint64_t layer, uint64_t bytes, char *why);
+void trace_forget_head(struct trace *t); /* geometry and sizes, before the first event */
 int trace_finish(struct trace *t, char *why);
 
 /* Bytes of all experts. */
