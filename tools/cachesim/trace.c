@@ -154,6 +154,11 @@ int trace_layer_bytes(struct trace *t, uint64_t layer, uint64_t bytes, char *why
 	if (layer >= (t->layers ? t->layers : KEY_PART) || bytes < 1 || bytes > UINT64_C(1) << 40)
 		return fail(why, EINVAL, "%" PRIu64 " bytes for an expert of layer %" PRIu64, bytes,
 			    layer);
+	if (t->events || (t->bytes[layer] && t->bytes[layer] != bytes))
+		return fail(why, EINVAL,
+			    "%" PRIu64 " bytes for an expert of layer %" PRIu64
+			    " come after an event or after another size",
+			    bytes, layer);
 	t->bytes[layer] = bytes;
 	t->sized = true;
 	return 0;
