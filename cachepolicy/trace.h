@@ -11,7 +11,7 @@
  *
  * Times are microseconds of any monotonic clock and do not decrease. Numbers are decimal; words
  * are separated by one or more spaces or tabs. Sizes come before the first event; a layer without one
- * has no experts, but if no layer has one, all experts count as one byte.
+ * has no experts. If no layer has one, those that are asked for have experts of one byte.
  */
 #ifndef CACHEPOLICY_TRACE_H
 #define CACHEPOLICY_TRACE_H

@@ -258,6 +258,11 @@ static void json_file(void **state)
 	(void)state;
 	assert_events(t, "0:6*2,8 2:7 0:0 1:1 ");
 	assert_true(t->layers == 3 && t->experts == 9 && !t->sized && t->passes == 2);
+	assert_int_equal(trace_total(t), 3 * 9);
+	trace_free(t);
+	/* A dense layer has no experts to be counted. */
+	t = read_text("{\"layers\": [[], [3], [1]]}\n", false);
+	assert_true(t->layers == 3 && t->experts == 4 && trace_total(t) == 2 * 4);
 	trace_free(t);
 }
 

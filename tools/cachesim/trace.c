@@ -164,7 +164,8 @@ int trace_layer_bytes(struct trace *t, uint64_t layer, uint64_t bytes, char *why
 	return 0;
 }
 
-/* Counts the passes; a layer of which experts are used must have a size if others have. */
+/* Counts the passes; a layer of which experts are used must have a size if others have. Where none
+ * has, those that are used have experts of one byte. */
 static int check_layers(struct trace *t, char *why)
 {
 	uint64_t *events = calloc(KEY_PART, sizeof(*events));
@@ -177,7 +178,9 @@ static int check_layers(struct trace *t, char *why)
 
 		if (++events[layer] > t->passes)
 			t->passes = events[layer];
-		if (!t->bytes[layer] && t->sized)
+		if (!t->sized)
+			t->bytes[layer] = 1;
+		else if (!t->bytes[layer])
 			err = fail(why, EINVAL, "says no size for experts of layer %u", layer);
 	}
 	free(events);
@@ -196,8 +199,6 @@ int trace_finish(struct trace *t, char *why)
 	if ((uint64_t)t->layers * t->experts > TRACE_MAX_EXPERTS)
 		return fail(why, EINVAL, "%u layers of %u experts are more than %u", t->layers,
 			    t->experts, TRACE_MAX_EXPERTS);
-	for (uint32_t layer = 0; layer < t->layers && !t->sized; layer++)
-		t->bytes[layer] = 1;
 	return check_layers(t, why);
 }
 

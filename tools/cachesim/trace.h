@@ -18,7 +18,7 @@ struct trace {
 	char *name;               /* of the file, or the synthetic spec */
 	uint32_t layers, experts; /* geometry; while reading: as far as it was declared, or 0 */
 	uint64_t *bytes;          /* of an expert, for each layer; 0: the layer has none */
-	bool sized;               /* the trace says so; else 1 each */
+	bool sized;               /* the trace says so; else 1 in each layer that is used */
 	struct cp_use *uses;      /* each expert once an event, weights added up */
 	size_t *ends;             /* of each event, in uses[] */
 	uint64_t *times;
