@@ -125,6 +125,10 @@ END
 expect_fail 1 'must be a percentage' cachesim --capacity 1G "$traces/olmoe-1b-7b.jsonl"
 cachesim --policy lru --expert-size 1M --capacity 100M,10% "$traces/olmoe-1b-7b.jsonl" >"$WORK/sized.txt"
 says '^  capacity 100 MiB, 9\.77 % of the experts$' "$WORK/sized.txt"
+printf 'layer,expert\n0,99\n' >"$WORK/hundred"
+cachesim --policy lru --capacity 29%,57%,58% "$WORK/hundred" --csv "$WORK/hundred.csv" >"$WORK/hundred.txt"
+[ "$(cut -d, -f3 "$WORK/hundred.csv" | tr '\n' ' ')" = 'capacity 29 57 58 ' ] || die 'percents of a hundred'
+says '^  capacity 58 % of the experts$' "$WORK/hundred.txt"
 cachesim --policy lru --equal-sizes --capacity 10% "$traces/qwen3-30b-a3b.csv" >"$WORK/equal.txt"
 says '^  lru +52\.88 ' "$WORK/equal.txt"
 cachesim --policy lru --join-prompt --capacity 10% "$traces/gpt-oss-120b.csv" >"$WORK/join.txt"

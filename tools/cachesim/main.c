@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <getopt.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -254,7 +253,7 @@ static int set_capacities(const struct arguments *a, const struct trace *t, uint
 				t->name);
 		out[c] = from->bytes;
 		if (from->percent > 0)
-			out[c] = (uint64_t)floor(from->percent / 100 * (double)trace_total(t));
+			out[c] = percent_bytes(from->percent, trace_total(t));
 	}
 	return 0;
 }

@@ -28,13 +28,19 @@ static void table_head(FILE *f, const struct trace *t)
 		t->sized ? size_text(trace_total(t), size) : "", t->events, t->n_uses, t->passes);
 }
 
+/* Whole percents are multiplied first: 29 / 100 * 100 is less than 29. */
+uint64_t percent_bytes(double percent, uint64_t total)
+{
+	return (uint64_t)floor(percent * (double)total / 100);
+}
+
 const char *percent_text(uint64_t capacity, uint64_t total, char *buf)
 {
 	double percent = 100 * (double)capacity / (double)total;
 
 	for (int digits = 0; digits <= 2; digits++) {
 		snprintf(buf, 16, "%.*f", digits, percent);
-		if (floor(strtod(buf, NULL) / 100 * (double)total) == (double)capacity)
+		if (percent_bytes(strtod(buf, NULL), total) == capacity)
 			break;
 	}
 	return buf;

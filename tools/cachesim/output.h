@@ -14,6 +14,8 @@ void output_csv(FILE *f, const struct grid *g);
 /* Hit rate over capacity, a panel for each trace, a line for each policy, Belady's MIN dashed. */
 void output_svg(FILE *f, const struct grid *g);
 
+/* What a capacity in percent of total comes to: whole bytes. */
+uint64_t percent_bytes(double percent, uint64_t total);
 /* The shortest percentage of total that is this capacity, as the command line counts: "5" for 51 of
  * 1024. Writes into buf (at least 16 bytes) and returns it. */
 const char *percent_text(uint64_t capacity, uint64_t total, char *buf);
