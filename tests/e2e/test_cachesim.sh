@@ -129,6 +129,10 @@ printf 'layer,expert\n0,99\n' >"$WORK/hundred"
 cachesim --policy lru --capacity 29%,57%,58% "$WORK/hundred" --csv "$WORK/hundred.csv" >"$WORK/hundred.txt"
 [ "$(cut -d, -f3 "$WORK/hundred.csv" | tr '\n' ' ')" = 'capacity 29 57 58 ' ] || die 'percents of a hundred'
 says '^  capacity 58 % of the experts$' "$WORK/hundred.txt"
+cachesim --policy belady,belady:forced=0,belady:forced=1 --capacity 10% --csv "$WORK/min.csv" \
+	"$traces/olmoe-1b-7b.jsonl" >/dev/null
+[ "$(sed -n 's/.*,belady,//p' "$WORK/min.csv")" = "$(sed -n 's/.*,belady:forced=0,//p' "$WORK/min.csv")" ]
+[ "$(sed -n 's/.*,belady,//p' "$WORK/min.csv")" != "$(sed -n 's/.*,belady:forced=1,//p' "$WORK/min.csv")" ]
 cachesim --policy lru --equal-sizes --capacity 10% "$traces/qwen3-30b-a3b.csv" >"$WORK/equal.txt"
 says '^  lru +52\.88 ' "$WORK/equal.txt"
 cachesim --policy lru --join-prompt --capacity 10% "$traces/gpt-oss-120b.csv" >"$WORK/join.txt"

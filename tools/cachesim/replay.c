@@ -11,7 +11,7 @@
 #include "cachepolicy/belady.h"
 #include "expertfs/fail.h"
 
-static const char belady[] = "belady";
+static const char belady[] = "belady", forced[] = "belady:forced=1";
 
 /* "belady", alone or with parameters. */
 static bool is_belady(const char *spec)
@@ -25,7 +25,10 @@ int grid_spec_check(const char *spec)
 {
 	if (!is_belady(spec))
 		return cp_spec_check(spec);
-	return strcmp(spec, belady) == 0 || strcmp(spec, "belady:forced=1") == 0 ? 0 : -EINVAL;
+	return strcmp(spec, belady) == 0 || strcmp(spec, "belady:forced=0") == 0 ||
+			       strcmp(spec, forced) == 0
+		       ? 0
+		       : -EINVAL;
 }
 
 static void count_hits(const struct trace *t, const struct cp_cache *c, size_t start, size_t end,
@@ -87,7 +90,7 @@ static int run_one(const struct trace *t, const struct cp_future *future, const 
 
 	if (err)
 		return err;
-	if (is_belady(spec) && strchr(spec, ':'))
+	if (strcmp(spec, forced) == 0)
 		cp_set(c, "forced", 1);
 	replay(t, c, r);
 	cp_destroy(c);

@@ -34,7 +34,7 @@ static inline double result_misses_per_token(const struct result *r, const struc
 struct grid {
 	struct trace **trace;
 	size_t traces;
-	const char **policy; /* specs; "belady" and "belady:forced=1" besides those of policy.h */
+	const char **policy; /* specs; "belady", "belady:forced=0" or 1 besides those of policy.h */
 	size_t policies;
 	const uint64_t *capacity;
 	size_t capacities;
