@@ -95,6 +95,11 @@ for line in lines:
     assert all(0 <= x <= 960 and 0 <= y <= 520 for x, y in points), points
 END
 
+section 'labels of capacities that are near each other'
+cachesim --policy lru --capacity 10%,60%,11% --svg "$WORK/near.svg" "$traces/olmoe-1b-7b.jsonl" >/dev/null
+grep -q '>10 %<' "$WORK/near.svg" && grep -q '>60 %<' "$WORK/near.svg"
+if grep -q '>11 %<' "$WORK/near.svg"; then die 'a label is written over another'; fi
+
 section 'one thread and many give the same'
 for n in 1 7; do
 	OMP_NUM_THREADS=$n cachesim --csv "$WORK/threads.$n" "$traces/gpt-oss-120b.csv" >/dev/null

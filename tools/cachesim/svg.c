@@ -83,7 +83,7 @@ static void put_style(FILE *f, const struct panel *p, size_t policy)
 			colours[policy % COUNT(colours)], dashes[policy % COUNT(dashes)]);
 }
 
-static void put_axes(FILE *f, const struct panel *p)
+static void put_axes(FILE *f, const struct panel *p, const size_t *by_capacity)
 {
 	uint64_t total = trace_total(p->g->trace[p->t]);
 	double last = -HUGE_VAL;
@@ -100,7 +100,8 @@ static void put_axes(FILE *f, const struct panel *p)
 		fprintf(f, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%d %%</text>\n", LEFT - 8,
 			y + 4, rate);
 	}
-	for (size_t c = 0; c < p->g->capacities; c++) {
+	for (size_t k = 0; k < p->g->capacities; k++) {
+		size_t c = by_capacity[k];
 		double x = x_of(p, c);
 
 		fprintf(f, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" stroke=\"#ddd\"/>\n",
@@ -191,8 +192,8 @@ static void put_panel(FILE *f, struct panel *p, size_t *order, double *key)
 		p->least = fmin(p->least, log(fmax(key[c], 1)));
 		p->most = fmax(p->most, log(fmax(key[c], 1)));
 	}
-	put_axes(f, p);
 	sort_by(order, key, p->g->capacities);
+	put_axes(f, p, order);
 	for (size_t k = 0; k < lines; k++)
 		put_line(f, p, k, order);
 	for (size_t k = 0; k < lines; k++)
