@@ -485,6 +485,7 @@ static void synthetic_errors(void **state)
 		"glm-5.2:tokens=0",
 		"glm-5.2:tokens=1.5",
 		"glm-5.2:tokens=1e9",
+		"glm-5.2:tokens=1e6", /* more uses than a trace may have */
 		"glm-5.2:zipf=nan",
 		"glm-5.2:repeat=1.1",
 		"glm-5.2:tokens=5,",

@@ -232,8 +232,12 @@ static int parse_spec(struct maker *m, char *spec, char *why)
 static int make_trace(struct maker *m, struct trace *t, char *why)
 {
 	const struct model *d = m->model;
+	double uses = m->value[TOKENS] * d->layers * d->chosen;
 	int err = trace_geometry(t, d->layers, d->experts, why);
 
+	if (uses > TRACE_MAX_USES) /* said before the memory is filled */
+		return fail(why, EINVAL, "--synthetic %s: %.0f uses are more than %u", t->name,
+			    uses, TRACE_MAX_USES);
 	for (uint32_t layer = 0; !err && layer < d->layers; layer++)
 		err = trace_layer_bytes(t, layer, d->bytes, why);
 	if (!err)
