@@ -4,7 +4,8 @@
  *
  * Opens become layer events by the rule of cp_open(), so that a replay sees the events that the
  * daemon's policy saw: an open joins the event before it if it is of the same layer and the event
- * does not have the expert yet. Each weighs 1, as the daemon cannot know how many tokens chose an
+ * does not have the expert yet. (Where the daemon ended one early, as its members left no room for
+ * each other, the trace has it whole.) Each weighs 1, as the daemon cannot know how many tokens chose an
  * expert. Times are microseconds since the first open.
  *
  * Who opens must not wait for a drive: tracer_open() puts 16 bytes into a ring, and a thread writes

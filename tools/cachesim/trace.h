@@ -54,7 +54,7 @@ static inline uint64_t trace_bytes_of(const struct trace *t, cp_key key)
 }
 
 struct trace_options {
-	bool join_prompt; /* CSV: the rows of one layer and phase 0 are one event, whatever the step */
+	bool join_prompt; /* CSV: rows in a row of one layer and phase 0 are one event */
 };
 
 /* Reads a file whole. -errno with the sentence, which names the file and the line. */
