@@ -57,19 +57,21 @@ static int by_place(const void *a, const void *b)
 }
 
 /* The spans in order, none touching another; their number. out has room for one a tensor. */
-static size_t find_spans(const struct modelfile *m, struct span *out)
+static size_t find_spans(const struct modelfile *m, bool extra, struct span *out)
 {
-	size_t n = 0;
+	size_t n = 0, all = 0;
 
 	for (size_t i = 0; i < m->tensors; i++) {
 		const struct tensor *t = &m->tensor[i];
 		uint64_t end = (t->offset + t->bytes + PAGE - 1) / PAGE * PAGE,
 			 file_end = m->dense_file[t->part].bytes;
-		out[i] = (struct span){ t->part, t->offset / PAGE * PAGE,
-					end < file_end ? end : file_end };
+		if (t->extra && !extra)
+			continue;
+		out[all++] = (struct span){ t->part, t->offset / PAGE * PAGE,
+					    end < file_end ? end : file_end };
 	}
-	qsort(out, m->tensors, sizeof(*out), by_place);
-	for (size_t i = 0; i < m->tensors; i++) {
+	qsort(out, all, sizeof(*out), by_place);
+	for (size_t i = 0; i < all; i++) {
 		if (n && out[n - 1].part == out[i].part && out[n - 1].end >= out[i].begin)
 			out[n - 1].end = out[i].end > out[n - 1].end ? out[i].end : out[n - 1].end;
 		else
@@ -196,7 +198,7 @@ static int open_part(struct dense *d, int part, enum serve_mode mode, const stru
 	return r;
 }
 
-int dense_open(struct dense *d, const struct modelfile *file, enum serve_mode mode,
+int dense_open(struct dense *d, const struct modelfile *file, enum serve_mode mode, bool extra,
 	       const struct progress *progress, char *why)
 {
 	struct filling f = { .progress = progress };
@@ -211,7 +213,7 @@ int dense_open(struct dense *d, const struct modelfile *file, enum serve_mode mo
 		dense_close(d);
 		return fail(why, ENOMEM, "no memory for the table of dense tensors");
 	}
-	end = spans + find_spans(file, spans);
+	end = spans + find_spans(file, extra, spans);
 	for (; s < end; s++)
 		f.total += (double)(s->end - s->begin);
 	s = spans;

@@ -22,8 +22,9 @@ struct dense {
 /* That the files are there and have their sizes; opens nothing. */
 int dense_check(const struct modelfile *file, char *why);
 
-/* 0 or negative errno with the sentence. All pages are in memory afterwards. */
-int dense_open(struct dense *d, const struct modelfile *file, enum serve_mode mode,
+/* 0 or negative errno with the sentence. All tensors are in memory afterwards, those of layers behind
+ * the last one only if extra; they may not be touched else. */
+int dense_open(struct dense *d, const struct modelfile *file, enum serve_mode mode, bool extra,
 	       const struct progress *progress, char *why);
 void dense_close(struct dense *d); /* a zeroed one is fine */
 

@@ -56,7 +56,7 @@ static int load(struct engine *e, char *why)
 	if (!e->ids)
 		r = fail(why, ENOMEM, "no memory for a context of %d tokens", o->ctx);
 	if (!r)
-		r = dense_open(&e->dense, e->file, e->mode, o->progress, why);
+		r = dense_open(&e->dense, e->file, e->mode, o->draft > 0, o->progress, why);
 	if (!r)
 		r = weights_bind(&e->weights, &e->dense, o->draft > 0, why);
 	if (!r)

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,7 +99,7 @@ static double best_rate(const struct compute *cp, int items, pool_fn *fn, void *
 }
 
 /* Bytes a second, of the dense tensors' own bytes: what else lies in their files may not be in
- * memory. 0: there is too little to say, it would lie in the caches. */
+ * memory, nor the tensors of the MTP layer. 0: there is too little to say, it would lie in the caches. */
 static double memory_speed(const struct compute *cp, const struct dense *d)
 {
 	struct reading r = { .result = 0 };
@@ -109,7 +108,8 @@ static double memory_speed(const struct compute *cp, const struct dense *d)
 	for (size_t i = 0; i < d->file->tensors; i++) {
 		const struct tensor *t = &d->file->tensor[i];
 		const char *base = (const char *)d->base[t->part] + t->offset;
-		for (size_t at = 0; at + PART <= t->bytes && parts < PARTS_MOST; at += PART)
+		for (size_t at = 0; !t->extra && at + PART <= t->bytes && parts < PARTS_MOST;
+		     at += PART)
 			r.part[parts++] = base + at;
 	}
 	return parts < PARTS_LEAST ? 0 : best_rate(cp, parts, read_part, &r) * (double)PART;
@@ -209,11 +209,9 @@ static double elements(const struct tensor *t)
 /* Dense tensors that every token uses: all but the embedding and those of MTP layers. */
 static bool every_token(const struct modelfile *m, const struct tensor *t)
 {
-	int layer;
-
 	if (strcmp(t->name, "model.embed_tokens.weight") == 0)
 		return m->config.tied;
-	return sscanf(t->name, "model.layers.%d.", &layer) != 1 || layer < m->config.layers;
+	return !t->extra;
 }
 
 /* Weights that a token is multiplied with: dense ones, the head among them, and those of the experts

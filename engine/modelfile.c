@@ -108,6 +108,15 @@ static int by_name(const void *a, const void *b)
 	return strcmp(((const struct tensor *)a)->name, ((const struct tensor *)b)->name);
 }
 
+/* Of a layer behind the last one. */
+static bool is_extra(const struct model_config *c, const char *name)
+{
+	static const char prefix[] = "model.layers.";
+
+	return strncmp(name, prefix, sizeof(prefix) - 1) == 0 &&
+	       strtol(name + sizeof(prefix) - 1, NULL, 10) >= c->layers;
+}
+
 static int read_dense_tensors(const json_t *list, const char *where, struct modelfile *m, char *why)
 {
 	size_t n = json_array_size(list);
@@ -136,7 +145,9 @@ static int read_dense_tensors(const json_t *list, const char *where, struct mode
 			r = read_tensor(&in, m->dense_file[t->part].bytes, t, why);
 		if (r)
 			return r;
+		t->extra = is_extra(&m->config, name);
 		m->dense_bytes += t->bytes;
+		m->extra_bytes += t->extra ? t->bytes : 0;
 		if (m->dense_bytes > INT64_MAX / 2)
 			return fail(why, EINVAL, "%s: the dense tensors have impossibly many bytes",
 				    where);

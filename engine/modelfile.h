@@ -66,6 +66,7 @@ struct tensor {
 	struct wfmt fmt;
 	int rows, cols, dims;
 	int part;               /* which of the dense files */
+	bool extra;             /* of a layer behind the last one: only guesses need it (mtp.h) */
 	uint64_t offset, bytes; /* within the file; wfmt_bytes_fit() */
 	uint32_t skew;          /* in an expert's layout; see expert_matrix_offset() */
 };
@@ -93,6 +94,7 @@ struct modelfile {
 	int dense_files;
 	struct dense_file *dense_file;
 	uint64_t dense_bytes; /* of all dense tensors */
+	uint64_t extra_bytes; /* of those that are extra */
 	uint64_t largest_expert;
 	size_t tensors;
 	struct tensor *tensor; /* sorted by name */

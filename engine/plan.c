@@ -87,7 +87,7 @@ static void count_memory(const struct modelfile *file, struct plan *p)
 	struct engine_memory *m = &p->memory;
 	size_t forward = forward_bytes(c, o->ctx, plan_rows(o), o->threads);
 
-	m->dense = file->dense_bytes;
+	m->dense = file->dense_bytes - (o->draft ? 0 : file->extra_bytes);
 	m->kv = kvcache_bytes(c, plan_cache_layers(file, o), o->ctx, o->kv);
 	m->buffers = compute_bytes(o->threads, weights_max_cols(c)) + p->experts +
 		     lookahead_bytes(c) +

@@ -34,7 +34,7 @@ static void set_up(struct setting *s, struct wfmt fmt, enum kv_type kv)
 	memset(s, 0, sizeof(*s));
 	tiny_make(&s->tiny, fmt, 11);
 	if (modelfile_load(s->tiny.dir, &s->file, why) ||
-	    dense_open(&s->dense, s->file, SERVE_PLAIN, NULL, why) ||
+	    dense_open(&s->dense, s->file, SERVE_PLAIN, false, NULL, why) ||
 	    weights_bind(&s->weights, &s->dense, false, why))
 		fail_msg("%s", why);
 	assert_int_equal(compute_init(&s->compute, 2, weights_max_cols(&s->file->config), why), 0);

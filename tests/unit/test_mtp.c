@@ -319,6 +319,46 @@ static void a_guess_without_numbers_is_left_out(void **state)
 	drop(&m);
 }
 
+static void on_progress(void *arg, const char *what, double done, double total)
+{
+	(void)done;
+	if (strcmp(what, "loading") == 0)
+		*(double *)arg = total;
+}
+
+/* Bytes that are counted for the dense tensors, and those that are read. */
+static uint64_t counted_and_read(const struct model *m, int draft, double *read)
+{
+	const struct progress progress = { on_progress, read };
+	const struct engine_options o = { .ctx = 8, .draft = draft, .progress = &progress };
+	struct engine_memory memory;
+	struct engine *e;
+
+	if (engine_memory(m->file, &o, &memory, why) || engine_open(m->file, &o, &e, why))
+		fail_msg("%s", why);
+	engine_close(e);
+	return memory.dense;
+}
+
+/* Without guesses the layer's tensors, an embedding and a head may be among them, take no memory. */
+static void without_guesses_the_layer_is_not_loaded(void **state)
+{
+	double with = 0, without = 0;
+	uint64_t layer = 0;
+	struct model m;
+
+	(void)state;
+	make(&m, F32, 3, true);
+	for (size_t i = 0; i < m.file->tensors; i++)
+		if (strncmp(m.file->tensor[i].name, "model.layers.4.", 15) == 0)
+			layer += m.file->tensor[i].bytes;
+	assert_true(layer > 4 * 4096);
+	assert_true(counted_and_read(&m, 1, &with) == m.file->dense_bytes);
+	assert_true(counted_and_read(&m, 0, &without) == m.file->dense_bytes - layer);
+	assert_true(without <= with - (double)layer + 2 * 4096); /* whole pages */
+	drop(&m);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -328,6 +368,7 @@ int main(void)
 		cmocka_unit_test(an_embedding_and_a_head_of_its_own_are_preferred),
 		cmocka_unit_test(what_cannot_be_guessed_is_refused),
 		cmocka_unit_test(a_guess_without_numbers_is_left_out),
+		cmocka_unit_test(without_guesses_the_layer_is_not_loaded),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
