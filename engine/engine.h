@@ -83,7 +83,8 @@ struct engine_stats {
 struct engine;
 
 /* Completes in->ctx and in->chunk where they are 0 by what memory allows; -ENOMEM with the numbers if
- * the least does not fit. What is given stays, and is not checked here. Opens nothing. */
+ * the least does not fit. What is given stays, but for a chunk longer than the context, and is not
+ * checked here. Opens nothing. */
 int engine_plan(const struct modelfile *file, const struct engine_options *in,
 		const struct engine_need *need, struct engine_options *out, char *why);
 

@@ -253,10 +253,9 @@ static bool choose(const struct choice_of *c, const struct engine_need *need, in
 	return true;
 }
 
-/* How many tokens would have fitted. */
-static int refuse(const struct choice_of *c, const struct engine_need *need, char *why)
+/* How many tokens would have fitted with this chunk. */
+static int refuse(const struct choice_of *c, const struct engine_need *need, int chunk, char *why)
 {
-	int chunk = at_most(at_most(need->feed, ENGINE_CHUNK_MAX), ENGINE_CHUNK_MIN);
 	int fitting = most(c, 1, need->least, true, chunk);
 	char what[128];
 
@@ -287,9 +286,9 @@ int engine_plan(const struct modelfile *file, const struct engine_options *in,
 		chunk = in->chunk ? in->chunk : at_most(need->feed, ENGINE_CHUNK_MIN);
 		c.budget = p.memory.available;
 		if (!in->ctx && !fits(&c, ctx, chunk))
-			return refuse(&c, need, why);
+			return refuse(&c, need, chunk, why);
 	}
 	out->ctx = ctx;
-	out->chunk = chunk;
+	out->chunk = at_most(chunk, ctx);
 	return 0;
 }

@@ -99,6 +99,8 @@ static void without_a_limit(void **state)
 	assert_int_equal(o.chunk, 5);
 	o = plan(0, 0, 5000, (struct engine_need){ 6000, 6000, 6000 });
 	assert_int_equal(o.chunk, 5000);
+	o = plan(0, 77, 5000, (struct engine_need){ 50, 60, 50 });
+	assert_int_equal(o.chunk, 77);
 }
 
 /* All of the memory is used, and no more. */
@@ -172,6 +174,16 @@ static void too_long_a_prompt(void **state)
 	assert_int_equal(engine_plan(file, &in, &need, &out, why), 0);
 	need = (struct engine_need){ fit + 3000, fit + 3000, fit + 3000 };
 	assert_int_equal(engine_plan(file, &in, &need, &out, why), -ENOMEM);
+
+	/* It is the chunk asked for that does not fit: the amounts are those with it. */
+	const struct engine_options chunk = { .threads = 2, .chunk = 100000, .memory = memory };
+	need = (struct engine_need){ 20000, 20000, 20000 };
+	assert_int_equal(engine_plan(file, &in, &need, &out, why), 0);
+	assert_int_equal(engine_plan(file, &chunk, &need, &out, why), -ENOMEM);
+	at = strstr(why, "for a prompt of 20000 tokens, of which ");
+	assert_non_null(at);
+	fit = atoi(at + strlen("for a prompt of 20000 tokens, of which "));
+	assert_true(fit > 100 && fit < 19000);
 
 	const struct engine_options none = { .threads = 2, .memory = 4096 };
 	need = (struct engine_need){ 1, 1, 1 };
