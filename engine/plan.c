@@ -28,6 +28,7 @@
 #include "engine/forward.h"
 #include "engine/machine.h"
 #include "engine/mtp.h"
+#include "engine/sampler.h"
 #include "engine/session.h"
 
 /* Set aside for what the program takes beside what is counted: stacks of its threads, the C library's
@@ -80,6 +81,14 @@ static int see_mount(const struct modelfile *file, struct plan *p, char *why)
 	return r;
 }
 
+/* Of the vocabulary's size: the engine's rows of logits, and what those have who draw from them (of this
+ * token, of the prompt, of a guess; a sampler). */
+static size_t vocabulary_bytes(const struct model_config *c)
+{
+	return (FORWARD_LOGIT_ROWS + 3) * (size_t)c->vocab * sizeof(float) +
+	       sampler_bytes(c->vocab);
+}
+
 static void count_memory(const struct modelfile *file, struct plan *p)
 {
 	const struct model_config *c = &file->config;
@@ -90,9 +99,7 @@ static void count_memory(const struct modelfile *file, struct plan *p)
 	m->dense = file->dense_bytes - (o->draft ? 0 : file->extra_bytes);
 	m->kv = kvcache_bytes(c, plan_cache_layers(file, o), o->ctx, o->kv);
 	m->buffers = compute_bytes(o->threads, weights_max_cols(c)) + p->experts +
-		     lookahead_bytes(c) +
-		     (FORWARD_LOGIT_ROWS + 1) * (size_t)c->vocab * sizeof(float) +
-		     (size_t)o->ctx * sizeof(int32_t);
+		     lookahead_bytes(c) + vocabulary_bytes(c) + (size_t)o->ctx * sizeof(int32_t);
 	if (o->session)
 		m->buffers += kv_session_bytes(kvcache_bytes(c, c->layers, 1, o->kv), o->ctx);
 	/* What no machine has (SIZE_MAX) must not wrap round. */

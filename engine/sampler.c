@@ -59,6 +59,14 @@ double rng_unit(struct rng *r)
 	return (double)(rng_next(r) >> 11) * 0x1p-53;
 }
 
+size_t sampler_bytes(int vocab)
+{
+	const struct sampler s = { .vocab = vocab };
+
+	return sizeof(s) + (size_t)vocab * (sizeof(*s.allowed) + sizeof(*s.logits) +
+					    sizeof(*s.ids) + sizeof(*s.candidates));
+}
+
 int sampler_new(const struct sampler_options *o, const bool *allowed, int vocab,
 		struct sampler **out, char *why)
 {

@@ -9,6 +9,7 @@
 #define ENGINE_SAMPLER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct rng {
@@ -29,6 +30,8 @@ struct sampler_options {
 
 struct sampler;
 
+/* Bytes that sampler_new() takes. */
+size_t sampler_bytes(int vocab);
 /* allowed [vocab]: which tokens may come out, at least one; copied. 0 or -ENOMEM. */
 int sampler_new(const struct sampler_options *o, const bool *allowed, int vocab,
 		struct sampler **out, char *why);

@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "engine/machine.h"
 #include "engine/options.h"
+#include "engine/sampler.h"
 #include "tests/unit/tiny_model.h"
 
 #define WHY    1024
@@ -199,6 +200,49 @@ static void too_long_a_prompt(void **state)
 	assert_null(e);
 }
 
+static uint64_t buffers_of_vocabulary(const char *vocab)
+{
+	const struct engine_options o = { .threads = 2, .ctx = 64 };
+	char command[1024];
+	struct modelfile *other;
+	struct engine_memory m;
+
+	snprintf(command, sizeof(command), "sed -i 's/\"vocab_size\": [0-9]*/\"vocab_size\": %s/' '%s'/model.json",
+		 vocab, tiny.dir);
+	assert_int_equal(system(command), 0);
+	if (modelfile_load(tiny.dir, &other, why) || engine_memory(other, &o, &m, why))
+		fail_msg("%s", why);
+	modelfile_free(other);
+	return m.buffers;
+}
+
+/* What is as long as the vocabulary, the part of those who draw from the logits too, is counted. */
+static void a_large_vocabulary(void **state)
+{
+	enum { VOCAB = 262144, ROWS = 16 + 3 };
+	const struct sampler_options o = { .temperature = 1, .top_p = 0.9 };
+	bool *allowed = malloc(VOCAB * sizeof(*allowed));
+	struct sampler *s;
+
+	(void)state;
+	if (OWN_MEMORY_GROWS)
+		skip();
+	uint64_t counted = buffers_of_vocabulary("262144") - buffers_of_vocabulary("67");
+	memset(allowed, true, VOCAB * sizeof(*allowed));
+	uint64_t own = machine_own_memory();
+	float *rows = malloc((size_t)ROWS * VOCAB * sizeof(*rows));
+	for (size_t i = 0; i < (size_t)ROWS * VOCAB; i++)
+		rows[i] = (float)(i % 977);
+	assert_int_equal(sampler_new(&o, allowed, VOCAB, &s, why), 0);
+	assert_true(sampler_pick(s, rows) >= 0);
+	uint64_t taken_now = machine_own_memory() - own;
+	assert_true(taken_now > (uint64_t)ROWS * VOCAB * sizeof(*rows));
+	assert_true(counted + 65536 >= taken_now); /* whole pages */
+	sampler_free(s);
+	free(rows);
+	free(allowed);
+}
+
 /* A daemon that will take all that there is: nothing beyond the need is promised. */
 static void beside_a_daemon(void **state)
 {
@@ -266,6 +310,7 @@ int main(void)
 		cmocka_unit_test(without_a_limit),
 		cmocka_unit_test(with_a_limit),
 		cmocka_unit_test(too_long_a_prompt),
+		cmocka_unit_test(a_large_vocabulary),
 		cmocka_unit_test(beside_a_daemon),
 		cmocka_unit_test(sizes),
 	};
