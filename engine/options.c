@@ -59,20 +59,23 @@ int say_usage(const char *fmt, ...)
 
 int option_error(int code, char **argv)
 {
-	const char *option = argv[optind - 1];
+	/* The last word that getopt is done with, which is not yet that of a letter among others. */
+	const char *word = argv[optind - 1], *value = strchr(word, '=');
 
 	if (code == ':')
-		return say_usage("%s needs a value", option);
-	if (strncmp(option, "--", 2) != 0 && optopt > 0 && optopt < 256)
+		return say_usage("%s needs a value", word);
+	if (optopt && value && strncmp(word, "--", 2) == 0)
+		return say_usage("%.*s takes no value", (int)(value - word), word);
+	if (optopt > 0 && optopt < 256)
 		return say_usage("there is no option -%c", optopt);
-	return say_usage("there is no option %s", option);
+	return say_usage("there is no option %s", word);
 }
 
 _Noreturn void print_help(const char *help, const char *more)
 {
 	bool ok = printf("%s%s", help, more) > 0 && fflush(stdout) == 0;
 
-	exit(ok ? EXIT_SUCCESS : EXIT_FAILURE);
+	exit(ok ? EXIT_SUCCESS : say_error("standard output cannot be written to"));
 }
 
 int option_int(const char *name, const char *text, int64_t lo, int64_t hi, int64_t *out)

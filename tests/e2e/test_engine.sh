@@ -199,6 +199,7 @@ for c in '' run eval tokenize; do
 	coli-engine $c --help | grep -q '^usage: coli-engine' || die "no help: $c"
 done
 coli-engine --version | grep -Eqx 'coli-engine [0-9][0-9.]*' || die 'no version'
+expect_fail 1 'cannot be written to' bash -c 'exec coli-engine run --help >/dev/full'
 expect_fail 2 'which command' coli-engine
 expect_fail 2 'no command "walk"' coli-engine walk
 expect_fail 2 'one MOUNT' coli-engine run -p x
@@ -217,6 +218,9 @@ expect_fail 2 '[-]-kv takes f32 or bf16' coli-engine run "$D" -p x --kv f16
 expect_fail 2 '[-]n takes' coli-engine run "$D" -p x -n -4
 expect_fail 2 'no option --what' coli-engine run "$D" -p x --what
 expect_fail 2 'no option -z' coli-engine eval "$D" -f x -z
+expect_fail 2 'no option -z' coli-engine run --json -zq "$D" -p x
+expect_fail 2 '^coli-engine: --json takes no value' coli-engine run "$D" -p x --json=yes
+expect_fail 2 '^coli-engine: --quiet takes no value' coli-engine run "$D" -p x --quiet=yes
 expect_fail 2 '^coli-engine: -p needs a value' coli-engine run "$D" -p
 expect_fail 2 '[-]-ctx needs a value' coli-engine eval "$D" -f x --ctx
 expect_fail 2 'needs a text' coli-engine eval "$D"
