@@ -186,6 +186,18 @@ static int parse_option(struct run *r, int code, const char *text, char **argv)
 	}
 }
 
+/* Nothing is taken that then does nothing. */
+static int check_together(const struct run *r)
+{
+	if (r->logits && !r->json)
+		return say_usage("--logits is for --json");
+	if (r->options.profile && r->quiet && !r->json)
+		return say_usage("--profile is not for --quiet, unless there is --json");
+	if (!(r->sampling.temperature > 0) && (r->sampling.top_k || r->sampling.top_p < 1))
+		return say_usage("--top-k and --top-p are for a --temp above 0");
+	return 0;
+}
+
 static int check_source(const struct prompt_source *s)
 {
 	if (!!s->text + !!s->file + !!s->ids + !!s->messages != 1)
@@ -231,9 +243,8 @@ static int parse(struct run *r, int argc, char **argv)
 	if (optind != argc - 1)
 		return say_usage("run takes one MOUNT");
 	r->mount = argv[optind];
-	if (r->logits && !r->json)
-		return say_usage("--logits is for --json");
-	return check_source(&r->source);
+	status = check_together(r);
+	return status ? status : check_source(&r->source);
 }
 
 /* The model's end tokens, and those of the conversation. */
@@ -402,7 +413,7 @@ static int report(struct run *r, struct generation *g, const struct mount_stats 
 		.g = g,
 		.stats = &stats,
 		.mode = engine_mode(r->client.engine),
-		.seeded = r->seed_given || r->sampling.temperature > 0,
+		.seeded = r->sampling.temperature > 0,
 		.seed = r->sampling.seed,
 		.text = r->out ? r->out : "",
 		.text_bytes = r->out_bytes,

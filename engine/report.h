@@ -16,7 +16,7 @@ struct run_report {
 	bool can_draft;       /* the model has an MTP layer */
 	struct guess_counts guess;
 	const struct profile_report *profile; /* NULL: none was asked for */
-	bool seeded;                          /* a seed was in use */
+	bool seeded;                          /* tokens were drawn, by this seed */
 	uint64_t seed;
 	const char *text; /* without end token and special tokens; any bytes */
 	size_t text_bytes;

@@ -138,8 +138,9 @@ holds "$WORK/j1" "o['seed'] == 7 and o['ids'] == json.load(open('$WORK/j2'))['id
 holds "$WORK/j1" "o['ids'] != json.load(open('$WORK/j3'))['ids']"
 holds "$WORK/j4" "o['ids'] == json.load(open('$WORK/j5'))['ids'] and o['ids'] != json.load(open('$WORK/j1'))['ids']"
 sample --temp 5 --top-k 1 >"$WORK/j1"
-coli-engine run "$D" -p "$PROMPT" -n 30 --json >"$WORK/j2"
+coli-engine run "$D" -p "$PROMPT" -n 30 --json --seed 7 >"$WORK/j2"
 holds "$WORK/j1" "o['ids'] == json.load(open('$WORK/j2'))['ids']"
+holds "$WORK/j2" 'o["seed"] is None'
 
 section 'the length of the context'
 words=$(cut -d' ' -f1-300 "$WORK/long")
@@ -207,6 +208,9 @@ expect_fail 2 'one MOUNT' coli-engine run "$D" "$D" -p x
 expect_fail 2 'one of -p' coli-engine run "$D"
 expect_fail 2 'one of -p' coli-engine run "$D" -p x -f y
 expect_fail 2 'logits is for --json' coli-engine run "$D" -p x --logits
+expect_fail 2 'profile is not for --quiet' coli-engine run "$D" -p x --profile -q
+expect_fail 2 'top-k and --top-p are for a --temp above 0' coli-engine run "$D" -p x --top-p 0.9
+expect_fail 2 'top-k and --top-p are for a --temp above 0' coli-engine run "$D" -p x --top-k 40 --temp 0
 expect_fail 2 '[-]-threads takes a number from 1' coli-engine run "$D" -p x --threads 0
 expect_fail 2 '[-]-temp takes' coli-engine run "$D" -p x --temp warm
 expect_fail 2 '[-]-temp takes' coli-engine run "$D" -p x --temp nan
