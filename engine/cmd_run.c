@@ -85,6 +85,7 @@ struct run {
 	struct client client;
 	struct kv_session *session;
 	const struct generation *g; /* while it runs */
+	bool interrupted;           /* by a signal, before its end */
 	struct prompt prompt;
 	int32_t *eos; /* tokens that end the run */
 	int eos_n;
@@ -529,6 +530,7 @@ static int run(struct run *r, char *why)
 		r->g = &g;
 		err = generate(r->client.engine, sampler, r->client.file->config.vocab, &g, why);
 		status_clear(&r->client.status);
+		r->interrupted = g.stop == STOP_INTERRUPTED;
 		if (!err)
 			err = report(r, &g, &before, why);
 		generation_free(&g);
@@ -555,5 +557,5 @@ int cmd_run(int argc, char **argv)
 	free(r.out);
 	if (err)
 		return say_error("%s", why);
-	return signals_interrupted() ? 128 + signals_interrupted() : 0;
+	return r.interrupted ? 128 + signals_interrupted() : 0;
 }

@@ -36,6 +36,8 @@ static volatile sig_atomic_t interrupted;
 
 static void on_interrupt(int sig)
 {
+	if (interrupted) /* by the other one: as usual, as soon as this returns */
+		raise(sig);
 	interrupted = sig;
 }
 

@@ -223,6 +223,40 @@ n=$(wc -w <<<"$said")
 coli-engine run "$D" --prompt-ids "$said" -n 1 --json --session "$S" >"$WORK/got"
 [ "$(json_get "$WORK/got" session_restored)" -ge $((n - 2)) ] || die 'the end is missing'
 
+# wait_for_text: until the run in the background has shown some.
+wait_for_text()
+{
+	for _ in $(seq 300); do
+		[ -s "$WORK/text" ] && return
+		sleep 0.05
+	done
+	die 'no text came'
+}
+
+section 'Ctrl-C after the end changes nothing'
+rm -f "$S" "$WORK/text"
+# After the only token the limits of the machine are measured for some tenths of a second.
+env --default-signal=INT coli-engine run "$D" -p "$PROMPT" -n 1 --profile --session "$S" >"$WORK/text" 2>"$WORK/err" &
+pid=$!
+wait_for_text
+kill -INT $pid || true
+wait $pid || die "ended with $?"
+grep -q '^made     1 tokens .* as many as asked for' "$WORK/err"
+
+section 'the second one ends it, whichever it is'
+rm -f "$S" "$WORK/text"
+env --default-signal=INT coli-engine run "$D" -p "$PROMPT" -n 1900 --temp 1 --seed 1 --session "$S" >"$WORK/text" 2>"$WORK/err" &
+pid=$!
+wait_for_text
+kill -STOP $pid
+kill -INT $pid
+kill -TERM $pid
+kill -CONT $pid
+status=0
+wait $pid || status=$?
+[ $status = 130 ] || [ $status = 143 ] || die "ended with $status"
+! grep -q '^made ' "$WORK/err" || die 'it went on to its end'
+
 section "kill -9 in $ROUNDS rounds"
 # The whole: a prompt in many chunks and some text. What each round leaves is gone on with; by turns with
 # a prompt that leaves it in the middle.
