@@ -143,14 +143,16 @@ static int windows(struct eval *e, const int32_t *ids, int ctx, char *why)
 
 static int report(const struct eval *e, double seconds, char *why)
 {
-	double nll = e->sum / (double)e->predicted;
+	double nll = e->sum / (double)e->predicted, ppl = exp(nll);
 	int ok;
 
 	if (e->json) {
-		json_t *o = json_pack("{s:I, s:I, s:I, s:f, s:f, s:f}", "tokens",
+		/* JSON has no infinity. */
+		json_t *o = json_pack("{s:I, s:I, s:I, s:f, s:o, s:f}", "tokens",
 				      (json_int_t)e->total, "predicted", (json_int_t)e->predicted,
 				      "windows", (json_int_t)e->windows, "nll", nll, "ppl",
-				      exp(nll), "seconds", seconds);
+				      isfinite(ppl) ? json_real(ppl) : json_null(), "seconds",
+				      seconds);
 		char *text = o ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
 		json_decref(o);
 		if (!text)
@@ -160,7 +162,7 @@ static int report(const struct eval *e, double seconds, char *why)
 	} else {
 		ok = printf("%zu tokens predicted in %zu windows of up to %d: %.4f nats a token, "
 			    "perplexity %.3f (%.1f s)\n",
-			    e->predicted, e->windows, engine_ctx(e->client.engine), nll, exp(nll),
+			    e->predicted, e->windows, engine_ctx(e->client.engine), nll, ppl,
 			    seconds) >= 0;
 	}
 	return ok && fflush(stdout) == 0 ? 0

@@ -168,6 +168,20 @@ coli-engine eval "$D" -f - --ctx 50 --json --chunk 9 <"$WORK/some" >"$WORK/j2"
 holds "$WORK/j1" "o['nll'] == json.load(open('$WORK/j2'))['nll']"
 coli-engine eval "$D" -f "$WORK/some" --ctx 50 2>/dev/null | grep -Eq '^[0-9]+ tokens predicted in [0-9]+ windows of up to 50: [0-9.]+ nats' ||
 	die 'eval says nothing'
+# A model that is surely wrong: e to the loss is more than any number.
+mkdir "$WORK/sure"
+ln -s "$D/experts" "$D/tokenizer.json" "$WORK/sure"
+cp "$D/model.json" "$D/dense.bin" "$WORK/sure"
+python3 - "$WORK/sure" <<'EOF'
+import json, struct, sys
+t, = [t for t in json.load(open(sys.argv[1] + "/model.json"))["dense"]["tensors"] if t["name"] == "model.norm.weight"]
+with open(sys.argv[1] + "/dense.bin", "r+b") as f:
+    f.seek(t["offset"])
+    f.write(struct.pack("<f", 1e4) * t["shape"][0])
+EOF
+coli-engine eval "$WORK/sure" -f "$WORK/some" --ctx 50 --json >"$WORK/j"
+holds "$WORK/j" 'o["nll"] > 710 and o["ppl"] is None'
+rm -r "$WORK/sure"
 printf a >"$WORK/one"
 expect_fail 1 'nothing to predict' coli-engine eval "$D" -f "$WORK/one"
 expect_fail 1 'nothing to predict' coli-engine eval "$D" -f /dev/null
