@@ -148,11 +148,11 @@ static int report(const struct eval *e, double seconds, char *why)
 
 	if (e->json) {
 		/* JSON has no infinity. */
-		json_t *o = json_pack("{s:I, s:I, s:I, s:f, s:o, s:f}", "tokens",
-				      (json_int_t)e->total, "predicted", (json_int_t)e->predicted,
-				      "windows", (json_int_t)e->windows, "nll", nll, "ppl",
-				      isfinite(ppl) ? json_real(ppl) : json_null(), "seconds",
-				      seconds);
+		json_t *o =
+			json_pack("{s:I, s:I, s:I, s:f, s:o, s:f}", "tokens", (json_int_t)e->total,
+				  "predicted", (json_int_t)e->predicted, "windows",
+				  (json_int_t)e->windows, "nll", nll, "ppl",
+				  isfinite(ppl) ? json_real(ppl) : json_null(), "seconds", seconds);
 		char *text = o ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
 		json_decref(o);
 		if (!text)

@@ -27,6 +27,7 @@
 #include "engine/fail.h"
 #include "engine/forward.h"
 #include "engine/machine.h"
+#include "engine/min.h"
 #include "engine/mtp.h"
 #include "engine/sampler.h"
 #include "engine/session.h"
@@ -234,17 +235,12 @@ static int most(const struct choice_of *c, int lo, int hi, bool ctx, int other)
 	return lo;
 }
 
-static int at_most(int a, int b)
-{
-	return a < b ? a : b;
-}
-
 /* ctx 0 or chunk 0: to be chosen. False if what is needed at least does not fit. */
 static bool choose(const struct choice_of *c, const struct engine_need *need, int *ctx, int *chunk)
 {
 	int max = c->file->config.max_positions;
-	int usual = at_most(max, need->wanted > ENGINE_CTX ? need->wanted : ENGINE_CTX);
-	int rows = at_most(need->feed, ENGINE_CHUNK_MAX), least = at_most(rows, ENGINE_CHUNK_MIN);
+	int usual = min_int(max, need->wanted > ENGINE_CTX ? need->wanted : ENGINE_CTX);
+	int rows = min_int(need->feed, ENGINE_CHUNK_MAX), least = min_int(rows, ENGINE_CHUNK_MIN);
 	bool choose_ctx = !*ctx, choose_chunk = !*chunk;
 
 	if (!choose_chunk)
@@ -254,7 +250,7 @@ static bool choose(const struct choice_of *c, const struct engine_need *need, in
 	if (choose_ctx ? *ctx < need->least : !fits(c, *ctx, least))
 		return false;
 	if (choose_chunk)
-		*chunk = most(c, least, at_most(rows, *ctx), false, *ctx);
+		*chunk = most(c, least, min_int(rows, *ctx), false, *ctx);
 	if (choose_ctx && c->plan->options.memory)
 		*ctx = most(c, *ctx, max, true, *chunk);
 	return true;
@@ -290,12 +286,12 @@ int engine_plan(const struct modelfile *file, const struct engine_options *in,
 	c.budget = budget(&p.options, p.mount.memory_to_come);
 	if (!choose(&c, need, &ctx, &chunk)) {
 		ctx = in->ctx ? in->ctx : need->least;
-		chunk = in->chunk ? in->chunk : at_most(need->feed, ENGINE_CHUNK_MIN);
+		chunk = in->chunk ? in->chunk : min_int(need->feed, ENGINE_CHUNK_MIN);
 		c.budget = p.memory.available;
 		if (!in->ctx && !fits(&c, ctx, chunk))
 			return refuse(&c, need, chunk, why);
 	}
 	out->ctx = ctx;
-	out->chunk = at_most(chunk, ctx);
+	out->chunk = min_int(chunk, ctx);
 	return 0;
 }

@@ -207,8 +207,9 @@ static uint64_t buffers_of_vocabulary(const char *vocab)
 	struct modelfile *other;
 	struct engine_memory m;
 
-	snprintf(command, sizeof(command), "sed -i 's/\"vocab_size\": [0-9]*/\"vocab_size\": %s/' '%s'/model.json",
-		 vocab, tiny.dir);
+	snprintf(command, sizeof(command),
+		 "sed -i 's/\"vocab_size\": [0-9]*/\"vocab_size\": %s/' '%s'/model.json", vocab,
+		 tiny.dir);
 	assert_int_equal(system(command), 0);
 	if (modelfile_load(tiny.dir, &other, why) || engine_memory(other, &o, &m, why))
 		fail_msg("%s", why);
@@ -307,12 +308,9 @@ static void sizes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(without_a_limit),
-		cmocka_unit_test(with_a_limit),
-		cmocka_unit_test(too_long_a_prompt),
-		cmocka_unit_test(a_large_vocabulary),
-		cmocka_unit_test(beside_a_daemon),
-		cmocka_unit_test(sizes),
+		cmocka_unit_test(without_a_limit),   cmocka_unit_test(with_a_limit),
+		cmocka_unit_test(too_long_a_prompt), cmocka_unit_test(a_large_vocabulary),
+		cmocka_unit_test(beside_a_daemon),   cmocka_unit_test(sizes),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
