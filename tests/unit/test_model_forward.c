@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/dense.h"
 #include "engine/engine.h"
 #include "tests/unit/tiny_model.h"
 
@@ -212,6 +213,51 @@ static void dense_file_of_another_size_is_refused(void **state)
 	drop(&m);
 }
 
+/* Whether an address of this process may lie in a huge page, by the flags of its mapping. */
+static bool may_be_huge(const void *at)
+{
+	FILE *f = fopen("/proc/self/smaps", "r");
+	char line[4096];
+	unsigned long from, to;
+	bool here = false, huge = true;
+
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+			here = (uintptr_t)at >= from && (uintptr_t)at < to;
+		else if (here && strncmp(line, "VmFlags:", 8) == 0)
+			huge = !strstr(line, " nh");
+	}
+	fclose(f);
+	return huge;
+}
+
+/* What lies between dense tensors must not come into memory with them, huge pages or not. */
+static void gaps_take_no_memory(void **state)
+{
+	struct model m;
+	struct dense d;
+	char path[512], why[WHY] = "";
+
+	(void)state;
+	if (access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK) != 0)
+		skip();
+	make(&m, (struct wfmt){ W_F32, 0 });
+	snprintf(path, sizeof(path), "%s/dense.bin", m.tiny.dir);
+	assert_int_equal(truncate(path, 64 << 20), 0);
+	m.file->dense_file[0].bytes = 64 << 20;
+	for (size_t i = 0; i < m.file->tensors; i++)
+		m.file->tensor[i].offset = i % 2 ? 32 << 20 : 4 << 20;
+	if (dense_open(&d, m.file, SERVE_DIRECT, true, NULL, why))
+		fail_msg("%s", why);
+	const char *base = d.base[0];
+	assert_true(may_be_huge(base + (4 << 20)) && may_be_huge(base + (32 << 20)));
+	assert_true(!may_be_huge(base) && !may_be_huge(base + (4 << 20) - 1));
+	assert_true(!may_be_huge(base + (16 << 20)) && !may_be_huge(base + (64 << 20) - 1));
+	dense_close(&d);
+	drop(&m);
+}
+
 static void what_does_not_fit_is_refused(void **state)
 {
 	struct model m;
@@ -271,6 +317,7 @@ int main(void)
 		cmocka_unit_test(same_bits_in_direct_mode),
 		cmocka_unit_test(damaged_experts_end_in_a_sentence),
 		cmocka_unit_test(dense_file_of_another_size_is_refused),
+		cmocka_unit_test(gaps_take_no_memory),
 		cmocka_unit_test(what_does_not_fit_is_refused),
 		cmocka_unit_test(a_model_without_numbers_is_refused),
 	};
