@@ -89,7 +89,10 @@ static json_t *phase_json(const struct profile_report *r, enum profile_phase pha
 		json_object_set_new(of, limit_name((enum limit)i),
 				    json_real(limit_share(r->limits, phase, (enum limit)i)));
 	json_object_set_new(o, "share_of", of);
-	json_object_set_new(o, "limit", json_string(limit_name(nearest)));
+	json_object_set_new(o, "limit",
+			    limit_share(r->limits, phase, nearest) > 0
+				    ? json_string(limit_name(nearest))
+				    : json_null());
 	return o;
 }
 

@@ -135,6 +135,7 @@ grep -Eq '^decode +nearest to the limit of the (drive|memory|processor);' "$WORK
 unmount "$MNT"
 coli-engine run "$WORK/plain" --prompt-ids "$ids" -n 1 --json --profile >"$WORK/out.json"
 holds "$WORK/out.json" 'o["profile"]["prompt"]["bytes_read"] is None and o["profile"]["decode"]["tokens"] == 0'
+holds "$WORK/out.json" 'o["profile"]["prompt"]["limit"] == "processor" and o["profile"]["decode"]["limit"] is None'
 coli-engine run "$WORK/plain" --prompt-ids "$ids" -n 1 --json >"$WORK/out.json"
 holds "$WORK/out.json" '"profile" not in o'
 
