@@ -174,21 +174,46 @@ static void quantise(struct peak *p, char *codes)
 	}
 }
 
-/* Zeros are as good as other numbers: no kernel looks at them. */
-static int processor_speed(const struct compute *cp, struct wfmt fmt, int hidden, double *out)
+static struct wfmt common_format(const struct modelfile *m)
 {
-	struct peak p = { .compute = cp, .cols = hidden < PEAK_COLS ? hidden : PEAK_COLS };
+	for (int l = 0; l < m->config.layers; l++)
+		if (m->config.sparse[l])
+			return m->layer_layout[l]->matrix[EXPERT_GATE].fmt;
+	return (struct wfmt){ W_F32, 0 };
+}
+
+static struct peak peak_of(const struct modelfile *m, const struct compute *cp)
+{
+	int hidden = m->config.hidden;
+
+	return (struct peak){ .compute = cp, .cols = hidden < PEAK_COLS ? hidden : PEAK_COLS };
+}
+
+size_t limits_bytes(const struct modelfile *m, int threads)
+{
+	const struct compute cp = { .threads = threads };
+	struct peak p = peak_of(m, &cp);
 	struct arena a = { NULL, 0 };
-	size_t bytes = wfmt_bytes(fmt, PEAK_ROWS, p.cols);
 	void *weights;
 	char *codes;
 
-	lay_out(&p, &weights, bytes, &codes, &a);
-	void *memory = aligned_alloc(64, a.used);
+	lay_out(&p, &weights, wfmt_bytes(common_format(m), PEAK_ROWS, p.cols), &codes, &a);
+	return a.used;
+}
+
+/* Zeros are as good as other numbers: no kernel looks at them. */
+static int processor_speed(const struct modelfile *m, const struct compute *cp, double *out)
+{
+	struct peak p = peak_of(m, cp);
+	struct wfmt fmt = common_format(m);
+	size_t bytes = wfmt_bytes(fmt, PEAK_ROWS, p.cols), all = limits_bytes(m, cp->threads);
+	void *weights, *memory = aligned_alloc(64, all);
+	struct arena a = { memory, 0 };
+	char *codes;
+
 	if (!memory)
 		return -ENOMEM;
-	memset(memory, 0, a.used);
-	a = (struct arena){ memory, 0 };
+	memset(memory, 0, all);
 	lay_out(&p, &weights, bytes, &codes, &a);
 	int r = wmat_bind(&p.w, fmt, PEAK_ROWS, p.cols, weights, bytes);
 	if (!r) {
@@ -251,14 +276,6 @@ static double head_weights(const struct modelfile *m)
 	return (double)m->config.vocab * m->config.hidden;
 }
 
-static struct wfmt common_format(const struct modelfile *m)
-{
-	for (int l = 0; l < m->config.layers; l++)
-		if (m->config.sparse[l])
-			return m->layer_layout[l]->matrix[EXPERT_GATE].fmt;
-	return (struct wfmt){ W_F32, 0 };
-}
-
 static void fill_used(const struct modelfile *m, const struct profile *p, struct limits *out)
 {
 	double active = active_weights(m), dense = dense_bytes(m, false),
@@ -288,6 +305,5 @@ int limits_find(const struct dense *dense, const struct compute *cp, const struc
 	*out = (struct limits){ .most[LIMIT_DRIVE] = drive_speed };
 	fill_used(file, p, out);
 	out->most[LIMIT_MEMORY] = memory_speed(cp, dense);
-	return processor_speed(cp, common_format(file), file->config.hidden,
-			       &out->most[LIMIT_PROCESSOR]);
+	return processor_speed(file, cp, &out->most[LIMIT_PROCESSOR]);
 }

@@ -36,6 +36,8 @@ double limit_share(const struct limits *l, enum profile_phase phase, enum limit 
 /* The one that the phase came nearest to. */
 enum limit limit_nearest(const struct limits *l, enum profile_phase phase);
 
+/* Bytes of memory that limits_find() takes meanwhile. */
+size_t limits_bytes(const struct modelfile *m, int threads);
 /* drive_speed: bytes a second, 0: not known. 0 or negative errno. */
 int limits_find(const struct dense *dense, const struct compute *cp, const struct profile *p,
 		double drive_speed, struct limits *out);

@@ -107,6 +107,8 @@ static void count_memory(const struct modelfile *file, struct plan *p)
 	m->buffers = forward > SIZE_MAX / 4 ? SIZE_MAX / 4 : m->buffers + forward;
 	if (o->draft)
 		m->buffers += mtp_bytes(c, plan_rows(o));
+	if (o->profile)
+		m->buffers += limits_bytes(file, o->threads);
 	m->total = m->dense + m->kv + m->buffers;
 }
 

@@ -244,6 +244,21 @@ static void a_large_vocabulary(void **state)
 	free(allowed);
 }
 
+/* Measuring the limits takes some of each thread. */
+static void a_profile(void **state)
+{
+	struct engine_options o = { .threads = 2, .ctx = 64 };
+	struct engine_memory without, with;
+
+	(void)state;
+	assert_int_equal(engine_memory(file, &o, &without, why), 0);
+	o.profile = true;
+	assert_int_equal(engine_memory(file, &o, &with, why), 0);
+	assert_true(with.buffers == without.buffers + limits_bytes(file, 2));
+	assert_true(limits_bytes(file, 2) >= 2 * 128 * 512 * sizeof(float));
+	assert_true(limits_bytes(file, 9) > limits_bytes(file, 2) + 6 * 128 * 512 * sizeof(float));
+}
+
 /* A daemon that will take all that there is: nothing beyond the need is promised. */
 static void beside_a_daemon(void **state)
 {
@@ -308,9 +323,13 @@ static void sizes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(without_a_limit),   cmocka_unit_test(with_a_limit),
-		cmocka_unit_test(too_long_a_prompt), cmocka_unit_test(a_large_vocabulary),
-		cmocka_unit_test(beside_a_daemon),   cmocka_unit_test(sizes),
+		cmocka_unit_test(without_a_limit),
+		cmocka_unit_test(with_a_limit),
+		cmocka_unit_test(too_long_a_prompt),
+		cmocka_unit_test(a_large_vocabulary),
+		cmocka_unit_test(a_profile),
+		cmocka_unit_test(beside_a_daemon),
+		cmocka_unit_test(sizes),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
