@@ -168,15 +168,29 @@ static const char *file_of(const struct cgroup *g, const char *name, char *out, 
 	return out;
 }
 
+/* False if there is none. Above memory.high (systemd's MemoryHigh=) nobody is killed, but slowed down
+ * until it is no more than that: a limit, too. */
+static bool limit_of_group(const struct cgroup *g, uint64_t *out)
+{
+	char file[3 * PATH_SIZE];
+	const char *name = g->v2 ? "memory.max" : "memory.limit_in_bytes";
+	bool limited = number_in(file_of(g, name, file, sizeof(file)), out, NULL);
+	uint64_t high;
+
+	if (!g->v2 || !number_in(file_of(g, "memory.high", file, sizeof(file)), &high, NULL) ||
+	    (limited && *out <= high))
+		return limited;
+	*out = high;
+	return true;
+}
+
 static uint64_t room_in_group(const struct cgroup *g)
 {
 	char file[3 * PATH_SIZE];
 	uint64_t limit, used, inactive = 0, active = 0;
 	const char *stat = "memory.stat";
 
-	if (!number_in(
-		    file_of(g, g->v2 ? "memory.max" : "memory.limit_in_bytes", file, sizeof(file)),
-		    &limit, NULL) ||
+	if (!limit_of_group(g, &limit) ||
 	    !number_in(file_of(g, g->v2 ? "memory.current" : "memory.usage_in_bytes", file,
 			       sizeof(file)),
 		       &used, NULL))

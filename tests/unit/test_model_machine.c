@@ -93,6 +93,15 @@ static void version_2_counts_every_level(void **state)
 	assert_true(room.bytes == 1000000 - 3500);
 	assert_non_null(strstr(room.limit, "cgroup"));
 	assert_true(machine_cpu_quota_at(root) == 2.5);
+	put("/sys/fs/cgroup/a/memory.high", "max\n");
+	assert_true(machine_memory_at(root).bytes == 1000000 - 3500);
+	put("/sys/fs/cgroup/a/memory.high", "800000\n");
+	assert_true(machine_memory_at(root).bytes == 800000 - 3500);
+	put("/sys/fs/cgroup/a/memory.max", "max\n");
+	assert_true(machine_memory_at(root).bytes == 800000 - 3500);
+	put("/sys/fs/cgroup/a/memory.high", "2000000\n");
+	put("/sys/fs/cgroup/a/memory.max", "1000000\n");
+	assert_true(machine_memory_at(root).bytes == 1000000 - 3500);
 	put("/sys/fs/cgroup/a/b/memory.max", "900\n"); /* over its limit */
 	assert_true(machine_memory_at(root).bytes == 0);
 }
