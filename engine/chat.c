@@ -305,6 +305,8 @@ static int simplify(json_t *m, size_t number, char *why)
 			    "message %zu has none of the roles system, user, assistant, tool and "
 			    "developer",
 			    number);
+	if (is_true(calls) && !json_is_array(calls))
+		return fail(why, EINVAL, "message %zu has tool_calls that are no list", number);
 	rc = simplify_content(m, number, why);
 	for (size_t i = 0; rc == 0 && i < json_array_size(calls); i++)
 		rc = simplify_call(json_array_get(calls, i), number, why);

@@ -223,6 +223,13 @@ static void messages_that_are_none(void **state)
 		     "[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\", "
 		     "\"arguments\": \"[1\"}}]}]",
 		     "arguments are no JSON object");
+	render_fails("qwen3",
+		     "[{\"role\": \"assistant\", \"content\": \"a\", \"tool_calls\": "
+		     "{\"function\": {\"name\": \"f\", \"arguments\": {}}}}]",
+		     "tool_calls that are no list");
+	render_fails("glm-5",
+		     "[{\"role\": \"assistant\", \"content\": \"a\", \"tool_calls\": \"f()\"}]",
+		     "tool_calls that are no list");
 	/* Its own "function", in the place of which the one that holds it would be read. */
 	render_fails("qwen3",
 		     "[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"function\": "
