@@ -229,6 +229,15 @@ const json_t *tools_of(const struct chat_in *in)
 	return json_array_size(in->o->tools) ? in->o->tools : NULL;
 }
 
+/* Parts of another type may have a text as well: thoughts, say, or what a server makes of an image. */
+static bool is_text(const json_t *part)
+{
+	const char *type = json_string_value(json_object_get(part, "type"));
+
+	return json_is_string(json_object_get(part, "text")) &&
+	       (type ? strcmp(type, "text") == 0 : !json_object_get(part, "type"));
+}
+
 /* A list of text parts becomes their text; null becomes absent. */
 static int simplify_content(json_t *m, size_t number, char *why)
 {
@@ -243,7 +252,7 @@ static int simplify_content(json_t *m, size_t number, char *why)
 	}
 	for (size_t i = 0; i < json_array_size(content); i++) {
 		const json_t *part = json_array_get(content, i);
-		if (!json_is_string(json_object_get(part, "text"))) {
+		if (!is_text(part)) {
 			chat_text_free(&joined.t);
 			return fail(why, EINVAL,
 				    "message %zu has content that is no text, which no model here "

@@ -216,6 +216,13 @@ static void messages_that_are_none(void **state)
 	render_fails("qwen3", "[{\"role\": \"user\", \"content\": 7}]", "neither text nor a list");
 	render_fails("qwen3", "[{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]",
 		     "content that is no text");
+	render_fails("glm-5",
+		     "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, "
+		     "{\"type\": \"reasoning\", \"text\": \"b\"}]}]",
+		     "content that is no text");
+	render_fails("glm-5",
+		     "[{\"role\": \"user\", \"content\": [{\"type\": null, \"text\": \"a\"}]}]",
+		     "content that is no text");
 	render_fails("qwen3", "[{\"role\": \"assistant\", \"tool_calls\": [{}]}]",
 		     "without a name");
 	render_fails("qwen3", "[{\"role\": \"assistant\", \"tool_calls\": [7]}]", "without a name");
