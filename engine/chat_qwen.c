@@ -132,14 +132,16 @@ enum thoughts {
 	THINKS_NEVER,    /* Qwen3-Instruct-2507: its template knows no thoughts */
 };
 
-/* The last question of the user's: a message that is no tool's result. The last message of all if
- * there is none. */
+/* The last question of the user's: a message with a content that is no tool's result. The last message
+ * of all if there is none. */
 static size_t last_query(const struct chat_in *in)
 {
 	for (size_t i = in->n; i-- > 0;) {
-		struct str content = text_of(message(in, i), "content");
-		if (role_at(in, i, "user") && !(str_starts(content, "<tool_response>") &&
-						str_ends(content, "</tool_response>")))
+		const json_t *m = message(in, i);
+		struct str content = text_of(m, "content");
+		if (has_role(m, "user") && json_object_get(m, "content") &&
+		    !(str_starts(content, "<tool_response>") &&
+		      str_ends(content, "</tool_response>")))
 			return i;
 	}
 	return in->n - 1;

@@ -253,6 +253,41 @@ static void messages_that_are_none(void **state)
 		     "no call comes before");
 }
 
+/* What a form makes of messages with these options. */
+static void renders(const char *format, const char *messages, const struct chat_options *o,
+		    const char *expected)
+{
+	char why[WHY_MAX] = "";
+	json_t *json = json_loads(messages, 0, NULL);
+	struct chat_text text;
+	struct chat *c;
+
+	assert_non_null(json);
+	assert_int_equal(chat_new(NULL, 0, "", "", format, "x", &c, why), 0);
+	if (chat_render(c, json, o, &text, why) != 0)
+		fail_msg("%s", why);
+	assert_string_equal(text.text, expected);
+	assert_int_equal(text.bytes, strlen(expected));
+	chat_text_free(&text);
+	chat_free(c);
+	json_decref(json);
+}
+
+/* Each as transformers renders the model's template. */
+static void odd_messages(void **state)
+{
+	const struct chat_options none = { 0 };
+
+	(void)state;
+	/* A user who says nothing asks nothing: the thoughts behind the last question stay. */
+	renders("qwen3",
+		"[{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", \"content\": "
+		"\"b\", \"reasoning_content\": \"r\"}, {\"role\": \"user\", \"content\": null}]",
+		&none,
+		"<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>\nr\n</think>\n\n"
+		"b<|im_end|>\n<|im_start|>user\n<|im_end|>\n");
+}
+
 /* ---- ids ---- */
 
 static void users_write_no_control_tokens(void **state)
@@ -534,6 +569,7 @@ int main(void)
 		cmocka_unit_test(same_texts_as_transformers),
 		cmocka_unit_test(templates_that_are_not_known),
 		cmocka_unit_test(messages_that_are_none),
+		cmocka_unit_test(odd_messages),
 		cmocka_unit_test(users_write_no_control_tokens),
 		cmocka_unit_test(what_the_model_says),
 		cmocka_unit_test(no_message_is_another),
