@@ -166,7 +166,7 @@ static void put_answer_v3_1(const struct chat_in *in, struct chat_writer *w, con
 {
 	struct str content = text_of(m, "content");
 	bool prefix =
-		json_is_true(json_object_get(m, "prefix")) && in->o->thinking == CHAT_THINKING_ON;
+		is_true(json_object_get(m, "prefix")) && in->o->thinking == CHAT_THINKING_ON;
 
 	if (s->asked)
 		put(w, prefix ? ASSISTANT "<think>" : ASSISTANT "<think></think>");

@@ -276,9 +276,14 @@ static void renders(const char *format, const char *messages, const struct chat_
 /* Each as transformers renders the model's template. */
 static void odd_messages(void **state)
 {
-	const struct chat_options none = { 0 };
+	const struct chat_options none = { 0 }, thinks = { .thinking = CHAT_THINKING_ON };
 
 	(void)state;
+	/* What Python takes for true. */
+	renders("deepseek-v3.1",
+		"[{\"role\": \"user\", \"content\": \"hi\"}, "
+		"{\"role\": \"assistant\", \"content\": \"b\", \"prefix\": 1}]",
+		&thinks, "<｜User｜>hi<｜Assistant｜><think>b<｜end▁of▁sentence｜>");
 	/* A user who says nothing asks nothing: the thoughts behind the last question stay. */
 	renders("qwen3",
 		"[{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", \"content\": "
