@@ -343,6 +343,8 @@ int chat_render(const struct chat *c, const json_t *messages, const struct chat_
 		rc = simplify(json_array_get(copy, i), i, why);
 	if (rc == 0)
 		rc = c->format->render(&in, &w);
+	if (rc == 0 && !w.t.text) /* a template may write nothing */
+		w.failed |= !(w.t.text = calloc(1, 1));
 	if (rc == 0 && w.failed)
 		rc = fail(why, ENOMEM, "out of memory for the text of a chat");
 	json_decref(copy);

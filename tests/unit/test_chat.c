@@ -279,6 +279,8 @@ static void odd_messages(void **state)
 	const struct chat_options none = { 0 }, thinks = { .thinking = CHAT_THINKING_ON };
 
 	(void)state;
+	/* A role that the template passes over. */
+	renders("qwen3", "[{\"role\": \"developer\", \"content\": \"a\"}]", &none, "");
 	/* What Python takes for true. */
 	renders("deepseek-v3.1",
 		"[{\"role\": \"user\", \"content\": \"hi\"}, "
