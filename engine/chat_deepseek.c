@@ -138,6 +138,13 @@ int chat_deepseek_r1(const struct chat_in *in, struct chat_writer *w)
 
 /* ---- V3.1 ---- */
 
+static bool is_thinking(const struct chat_in *in)
+{
+	enum chat_thinking own = in->o->own_thinking;
+
+	return (own == CHAT_THINKING_DEFAULT ? in->o->thinking : own) == CHAT_THINKING_ON;
+}
+
 struct state_v3_1 {
 	bool asked;   /* a question stands right before */
 	bool results; /* results of tools do */
@@ -165,8 +172,7 @@ static void put_answer_v3_1(const struct chat_in *in, struct chat_writer *w, con
 			    struct state_v3_1 *s)
 {
 	struct str content = text_of(m, "content");
-	bool prefix =
-		is_true(json_object_get(m, "prefix")) && in->o->thinking == CHAT_THINKING_ON;
+	bool prefix = is_true(json_object_get(m, "prefix")) && is_thinking(in);
 
 	if (s->asked)
 		put(w, prefix ? ASSISTANT "<think>" : ASSISTANT "<think></think>");
@@ -201,8 +207,7 @@ int chat_deepseek_v3_1(const struct chat_in *in, struct chat_writer *w)
 		}
 	}
 	if (in->o->generation_prompt && s.asked)
-		put(w, in->o->thinking == CHAT_THINKING_ON ? ASSISTANT "<think>"
-							   : ASSISTANT "<think></think>");
+		put(w, is_thinking(in) ? ASSISTANT "<think>" : ASSISTANT "<think></think>");
 	return 0;
 }
 
@@ -274,7 +279,7 @@ static int put_answer_v3_2(const struct chat_in *in, struct chat_writer *w, size
 	const json_t *m = message(in, i), *calls = calls_of(m);
 	struct str thoughts = text_of(m, "reasoning_content");
 
-	if (answers && in->o->thinking == CHAT_THINKING_ON) {
+	if (answers && is_thinking(in)) {
 		if (!thoughts.n && !calls)
 			return fail(in->why, EINVAL,
 				    "message %zu answers the last question with neither "
@@ -325,7 +330,7 @@ static void put_question_v3_2(struct chat_writer *w, const json_t *m, const char
 /* Each question ends where its answer begins, whether an answer is asked for or not. */
 int chat_deepseek_v3_2(const struct chat_in *in, struct chat_writer *w)
 {
-	bool thinks = in->o->thinking == CHAT_THINKING_ON;
+	bool thinks = is_thinking(in);
 	size_t answers = 0; /* the first message behind the last question */
 	int rc = 0;
 

@@ -19,11 +19,22 @@ int chat_request_parse(const char *json, size_t bytes, const char *where, json_t
 			   error.text);
 }
 
+static int read_thinking(const struct json_in *in, const char *key, enum chat_thinking *out,
+			 char *why)
+{
+	bool on;
+	int rc = in_bool(in, key, false, &on, why);
+
+	if (rc == 0 && in_at(in, key))
+		*out = on ? CHAT_THINKING_ON : CHAT_THINKING_OFF;
+	return rc;
+}
+
 int chat_request_read(const json_t *request, const json_t **messages, struct chat_options *o,
 		      char *why)
 {
 	const struct json_in in = { request, "the request" };
-	bool thinking, clear;
+	bool clear;
 	int rc;
 
 	*o = (struct chat_options){ .generation_prompt = true };
@@ -38,7 +49,9 @@ int chat_request_read(const json_t *request, const json_t **messages, struct cha
 		return fail(why, EINVAL, "the request: \"tools\" is no list");
 	rc = in_bool(&in, "add_generation_prompt", true, &o->generation_prompt, why);
 	if (rc == 0)
-		rc = in_bool(&in, "enable_thinking", false, &thinking, why);
+		rc = read_thinking(&in, "enable_thinking", &o->thinking, why);
+	if (rc == 0)
+		rc = read_thinking(&in, "thinking", &o->own_thinking, why);
 	if (rc == 0)
 		rc = in_bool(&in, "clear_thinking", true, &clear, why);
 	if (rc == 0)
@@ -46,8 +59,6 @@ int chat_request_read(const json_t *request, const json_t **messages, struct cha
 	if (rc != 0)
 		return rc;
 	o->keep_thinking = !clear;
-	if (in_at(&in, "enable_thinking"))
-		o->thinking = thinking ? CHAT_THINKING_ON : CHAT_THINKING_OFF;
 	if (!o->effort[0])
 		o->effort = NULL;
 	return 0;

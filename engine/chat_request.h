@@ -5,6 +5,8 @@
  *
  *	{"messages": [...], "tools": [...], "add_generation_prompt": true,
  *	 "enable_thinking": false, "clear_thinking": false, "reasoning_effort": "high"}
+ *
+ * DeepSeek-V3.1's template has "thinking" for "enable_thinking", and takes either.
  */
 #ifndef ENGINE_CHAT_REQUEST_H
 #define ENGINE_CHAT_REQUEST_H

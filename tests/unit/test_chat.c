@@ -5,6 +5,7 @@
  * becomes no control token; the family's tokens end the answer.
  */
 #include "engine/chat.h"
+#include "engine/chat_request.h"
 #include "tests/unit/tokenizer_files.h"
 
 #define GLM_ENDS     "<|endoftext|> <|user|> <|observation|>"
@@ -288,11 +289,52 @@ static void odd_messages(void **state)
 		&thinks, "<｜User｜>hi<｜Assistant｜><think>b<｜end▁of▁sentence｜>");
 	/* A user who says nothing asks nothing: the thoughts behind the last question stay. */
 	renders("qwen3",
-		"[{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", \"content\": "
+		"[{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", "
+		"\"content\": "
 		"\"b\", \"reasoning_content\": \"r\"}, {\"role\": \"user\", \"content\": null}]",
 		&none,
 		"<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>\nr\n</think>\n\n"
 		"b<|im_end|>\n<|im_start|>user\n<|im_end|>\n");
+}
+
+/* How the text ends that a form makes of a question with these members of the request; NULL: it is
+ * refused. */
+static void asked_with(const char *format, const char *members, const char *end)
+{
+	char why[WHY_MAX] = "", json[300];
+	struct chat_options o;
+	const json_t *messages;
+	struct chat_text text;
+	json_t *request;
+	struct chat *c;
+
+	snprintf(json, sizeof(json),
+		 "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], %s}", members);
+	assert_int_equal(chat_request_parse(json, strlen(json), "x", &request, why), 0);
+	assert_int_equal(chat_request_read(request, &messages, &o, why), end ? 0 : -EINVAL);
+	if (end) {
+		assert_int_equal(chat_new(NULL, 0, "", "", format, "x", &c, why), 0);
+		assert_int_equal(chat_render(c, messages, &o, &text, why), 0);
+		assert_true(text.bytes > strlen(end));
+		assert_string_equal(text.text + text.bytes - strlen(end), end);
+		chat_text_free(&text);
+		chat_free(c);
+	}
+	json_decref(request);
+}
+
+/* DeepSeek-V3.1 calls it "thinking", which goes first; to others that says nothing. */
+static void names_of_thinking(void **state)
+{
+	(void)state;
+	asked_with("deepseek-v3.1", "\"thinking\": true", "<｜Assistant｜><think>");
+	asked_with("deepseek-v3.1", "\"enable_thinking\": true", "<｜Assistant｜><think>");
+	asked_with("deepseek-v3.1", "\"thinking\": false, \"enable_thinking\": true",
+		   "<｜Assistant｜><think></think>");
+	asked_with("deepseek-v3.1", "\"thinking\": null", "<｜Assistant｜><think></think>");
+	asked_with("deepseek-v3.2", "\"thinking\": true", "<｜Assistant｜><think>");
+	asked_with("qwen3", "\"thinking\": false", "<|im_start|>assistant\n");
+	asked_with("glm-5", "\"thinking\": {\"type\": \"disabled\"}", NULL);
 }
 
 /* ---- ids ---- */
@@ -577,6 +619,7 @@ int main(void)
 		cmocka_unit_test(templates_that_are_not_known),
 		cmocka_unit_test(messages_that_are_none),
 		cmocka_unit_test(odd_messages),
+		cmocka_unit_test(names_of_thinking),
 		cmocka_unit_test(users_write_no_control_tokens),
 		cmocka_unit_test(what_the_model_says),
 		cmocka_unit_test(no_message_is_another),
