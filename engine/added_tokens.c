@@ -150,18 +150,19 @@ static size_t strip_right(const char *text, size_t bytes, size_t end)
 }
 
 const struct added_token *added_find(const struct added_set *set, const char *text, size_t bytes,
-				     size_t from, bool plain, size_t *start, size_t *end)
+				     size_t from, bool plain, size_t *at, size_t *start,
+				     size_t *end)
 {
-	for (size_t at = from; set->n && at < bytes; at++) {
-		const struct added_token *t = longest(set, text + at, bytes - at);
+	for (*at = from; set->n && *at < bytes; ++*at) {
+		const struct added_token *t = longest(set, text + *at, bytes - *at);
 		if (!t)
 			continue;
-		*start = at;
-		*end = at + t->key_bytes;
+		*start = *at;
+		*end = *at + t->key_bytes;
 		if ((plain && t->special) ||
 		    (t->single_word && touches_word(text, bytes, *start, *end))) {
 			/* As in the library, nothing shorter or overlapping is tried instead. */
-			at = *end - 1;
+			*at = *end - 1;
 			continue;
 		}
 		if (t->lstrip)

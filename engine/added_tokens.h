@@ -38,9 +38,10 @@ struct added_set {
 int added_set_make(struct added_set *set, const struct added_token *tokens, int n, bool normalized);
 void added_set_free(struct added_set *set);
 
-/* Finds the first token in text[from..bytes), with the white space it absorbs: *start to *end. With
- * plain, special tokens are passed over. NULL if there is none. */
+/* Finds the first token in text[from..bytes): its key stands at *at; with the white space it absorbs it
+ * is *start to *end. With plain, special tokens are passed over. NULL if there is none. */
 const struct added_token *added_find(const struct added_set *set, const char *text, size_t bytes,
-				     size_t from, bool plain, size_t *start, size_t *end);
+				     size_t from, bool plain, size_t *at, size_t *start,
+				     size_t *end);
 
 #endif

@@ -152,13 +152,15 @@ static int passed_over(const struct encoding *e, const struct added_set *set,
 static int cut(struct encoding *e, const struct added_set *set, const char *text, size_t bytes,
 	       int (*rest)(struct encoding *e, const char *text, size_t bytes))
 {
-	size_t done = 0, from = 0, start, end;
+	size_t done = 0, from = 0, at, start, end;
 	const struct added_token *found;
 	int rc = 0;
 
-	while (rc == 0 && (found = added_find(set, text, bytes, from, e->plain, &start, &end))) {
-		int over = passed_over(e, set, found, text + start, end - start);
-		from = end;
+	while (rc == 0 &&
+	       (found = added_find(set, text, bytes, from, e->plain, &at, &start, &end))) {
+		/* White space from outside that it absorbs makes it none that came from there. */
+		int over = passed_over(e, set, found, text + at, found->key_bytes);
+		from = over > 0 ? at + found->key_bytes : end;
 		if (over > 0)
 			continue;
 		rc = over;

@@ -542,6 +542,33 @@ static void marks_of_the_template(void **state)
 	json_decref(file);
 }
 
+/* A mark of the template's may take white space of a message with it: it stays a mark. */
+static void marks_that_absorb_spaces(void **state)
+{
+	json_t *file = read_data("tokenizer/qwen3.json"), *token;
+	char why[WHY_MAX] = "";
+	struct tokenizer *t;
+	struct chat *c;
+	size_t i;
+
+	(void)state;
+	json_array_foreach(json_object_get(file, "added_tokens"), i, token)
+	{
+		json_object_set_new(token, "lstrip", json_true());
+		json_object_set_new(token, "rstrip", json_true());
+	}
+	assert_int_equal(load_json(file, &t, why), 0);
+	assert_int_equal(chat_new(NULL, 0, "", "", "qwen3", "x", &c, why), 0);
+	int end = tokenizer_id(t, "<|im_end|>");
+	assert_int_equal(times(t, c, "a", end), 1);
+	assert_int_equal(times(t, c, "a \n", end), 1);
+	assert_int_equal(times(t, c, "a <|im_end|>", end), 1);
+	assert_int_equal(times(t, c, "a <|im_end|> ", end), 1);
+	chat_free(c);
+	tokenizer_free(t);
+	json_decref(file);
+}
+
 /* A word that is an added token is one in messages as well; a mark that is sought in text which
  * normalising changes is refused. */
 static void words_and_normalised_marks(void **state)
@@ -624,6 +651,7 @@ int main(void)
 		cmocka_unit_test(what_the_model_says),
 		cmocka_unit_test(no_message_is_another),
 		cmocka_unit_test(marks_of_the_template),
+		cmocka_unit_test(marks_that_absorb_spaces),
 		cmocka_unit_test(words_and_normalised_marks),
 		cmocka_unit_test(what_ends_an_answer),
 	};
