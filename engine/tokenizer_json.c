@@ -160,6 +160,13 @@ static int read_added_token(const struct tokenizer_json *l, const json_t *item,
 		rc = tokenizer_flag(l, item, "rstrip", false, &a->rstrip);
 	if (rc != 0)
 		return rc;
+	/* In the library's normal form there are no spaces then to absorb. */
+	if (a->normalized && (a->lstrip || a->rstrip) && l->t->metaspace)
+		return tokenizer_refuse(
+			l,
+			"the added token with id %d absorbs the spaces of normalised "
+			"text, which is not supported where U+2581 stands for them",
+			a->id);
 	a->bytes = a->key_bytes = json_string_length(content);
 	a->content = a->key = strdup(json_string_value(content));
 	if (!a->content)
@@ -279,9 +286,16 @@ static int read_token(struct tokenizer_json *l, const char *token, int id, char 
 			return tokenizer_refuse(
 				l, "the token \"%.80s\" has the id %d, which is another token's",
 				token, id);
-		/* An added token is its literal text; as such it is found by merging only if that
-		 * is what the alphabet gives as well. */
-		mapped = mapped && raw_bytes == bytes && memcmp(scratch, token, bytes) == 0;
+		/* An added token is its literal text. The library merges other text into it as well
+		 * if that is what the alphabet gives. */
+		bool literal = mapped && raw_bytes == bytes && memcmp(scratch, token, bytes) == 0;
+		if (mapped && !literal && !l->t->special[id])
+			return tokenizer_refuse(l,
+						"the added token \"%.80s\" is in the vocabulary, "
+						"where it stands for other text, which is not "
+						"supported",
+						token);
+		mapped = literal;
 	} else {
 		rc = mapped ? bpe_define(b, id, scratch, raw_bytes)
 			    : bpe_define(b, id, token, bytes);
