@@ -69,9 +69,22 @@ static int put_constant(const struct writer *w, const char *s)
 	return put(w, (struct gguf_tokenizer_text){ s, strlen(s) }, "text", 0);
 }
 
+/* What SentencePiece has for a space. */
+#define SPACE "\xE2\x96\x81"
+
+/* A user-defined token of SentencePiece with spaces, such as a run of them, is a piece like others: text
+ * that holds spaces is never its literal text, but is merged into it. */
+static bool is_piece(const struct gguf_tokenizer *g, size_t id)
+{
+	return strcmp(g->model, "llama") == 0 &&
+	       memmem(g->token[id].at, g->token[id].bytes, SPACE, strlen(SPACE));
+}
+
 static enum token_type type_of(const struct gguf_tokenizer *g, size_t id)
 {
 	if (!g->type)
+		return NORMAL;
+	if (g->type[id] == USER_DEFINED && is_piece(g, id))
 		return NORMAL;
 	return g->type[id] >= NORMAL && g->type[id] <= BYTE ? (enum token_type)g->type[id] : UNUSED;
 }

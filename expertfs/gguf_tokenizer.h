@@ -15,7 +15,7 @@
  *	        where such pieces overlap.
  *
  * Control tokens (type 3) and the unknown one (2) become special added tokens, user-defined ones
- * (4) added tokens; unused rows (5) are left out.
+ * (4) added tokens, those of SentencePiece with spaces pieces; unused rows (5) are left out.
  */
 #ifndef EXPERTFS_GGUF_TOKENIZER_H
 #define EXPERTFS_GGUF_TOKENIZER_H

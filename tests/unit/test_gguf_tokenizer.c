@@ -174,12 +174,17 @@ static void same_ids_as_the_others(void **state)
 
 /* Pieces of equal score overlap: the leftmost is merged. aa, aaa and aaaa come after ab. */
 static const struct gguf_tokenizer_text small_token[] = {
-	T("<unk>"), T("<s>"), T("</s>"),   T("a"),      T("b"), T("\xE2\x96\x81"), T("aa"), T("ab"),
-	T("ba"),    T("aba"), T("[INST]"), T("[PAD7]"), T("a")
+	T("<unk>"),  T("<s>"),
+	T("</s>"),   T("a"),
+	T("b"),      T("\xE2\x96\x81"),
+	T("aa"),     T("ab"),
+	T("ba"),     T("aba"),
+	T("[INST]"), T("[PAD7]"),
+	T("a"),      T("\xE2\x96\x81\xE2\x96\x81")
 };
 #define SMALL (sizeof(small_token) / sizeof(small_token[0]))
-static const float small_score[SMALL] = { 0, 0, 0, -5, -6, -7, -3, -1, -1, -2, 0, 0, -9 };
-static const int32_t small_type[SMALL] = { 2, 3, 3, 1, 1, 1, 1, 1, 1, 1, 4, 5, 1 };
+static const float small_score[SMALL] = { 0, 0, 0, -5, -6, -7, -3, -1, -1, -2, 0, 0, -9, -8 };
+static const int32_t small_type[SMALL] = { 2, 3, 3, 1, 1, 1, 1, 1, 1, 1, 4, 5, 1, 4 };
 
 struct small {
 	struct gguf_tokenizer g;
@@ -232,6 +237,7 @@ static void check_ids(const struct tokenizer *t, const char *text, unsigned flag
 static void scores_flags_and_types(void **state)
 {
 	static struct small s;
+	size_t bytes;
 
 	(void)state;
 	make_small(&s);
@@ -246,6 +252,11 @@ static void scores_flags_and_types(void **state)
 	CHECK(t, "[INST]a</s>", 0, 10, 5, 3, 2);
 	/* User-defined tokens are none that users could not write. */
 	CHECK(t, "[INST]", TOKENIZER_PLAIN, 10);
+	/* But those with spaces are merged, as in llama.cpp. */
+	CHECK(t, "a  b", 0, 5, 3, 13, 4);
+	CHECK(t, "[INST]   a", 0, 10, 13, 13, 3);
+	assert_memory_equal(tokenizer_piece(t, 13, &bytes), "  ", 2);
+	assert_int_equal(bytes, 2);
 	CHECK(t, "<s", 0, 5, (int32_t)SMALL + '<', (int32_t)SMALL + 's');
 	assert_false(tokenizer_has(t, 11));
 	assert_false(tokenizer_has(t, 12));
