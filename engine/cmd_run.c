@@ -80,7 +80,7 @@ struct run {
 	struct engine_options options;
 	struct sampler_options sampling;
 	int n, draft; /* draft: DRAFT_AUTO, or how many */
-	bool seed_given, json, logits, quiet;
+	bool seed_given, temp_given, json, logits, quiet;
 	/* State. */
 	struct client client;
 	struct kv_session *session;
@@ -153,6 +153,7 @@ static int parse_option(struct run *r, int code, const char *text, char **argv)
 		r->n = (int)v;
 		return status;
 	case OPT_TEMP:
+		r->temp_given = true;
 		return option_number("--temp", text, 0, 1000, &r->sampling.temperature);
 	case OPT_TOP_P:
 		return option_number("--top-p", text, 0, 1, &r->sampling.top_p);
@@ -194,8 +195,9 @@ static int check_together(const struct run *r)
 		return say_usage("--logits is for --json");
 	if (r->options.profile && r->quiet && !r->json)
 		return say_usage("--profile is not for --quiet, unless there is --json");
-	if (!(r->sampling.temperature > 0) && (r->sampling.top_k || r->sampling.top_p < 1))
-		return say_usage("--top-k and --top-p are for a --temp above 0");
+	/* Who names a temperature of 0 knows what comes; one that was forgotten is another matter. */
+	if (!r->temp_given && (r->sampling.top_k || r->sampling.top_p < 1))
+		return say_usage("--top-k and --top-p are for a --temp, which is 0 unless given");
 	return 0;
 }
 
