@@ -11,7 +11,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -748,88 +747,6 @@ static void a_lost_drive_can_leave(void **state)
 	made_remove(&single);
 }
 
-/* Cancelled while somebody reads the old places: their room comes back all the same. */
-static void a_cancelled_task_gives_room_back(void **state)
-{
-	struct made m = {
-		.layers = 1, .experts = 24, .drives = 2, .parts = 1, .copies = 1, .bytes = 100001
-	};
-	struct respread_status st;
-	struct respread *r;
-	struct place held[24];
-	uint64_t before;
-	bool moved = false;
-
-	(void)state;
-	made_make(&m);
-	made_open(&m);
-	before = disk_bytes(&m, 1);
-	r = start(&m);
-	for (uint32_t i = 0; i < 24; i++)
-		store_take(m.store, i, &held[i]);
-	command(r, "remove 1");
-	while (!moved) {
-		sleep_ms(1);
-		pthread_mutex_lock(&m.store->lock);
-		for (uint32_t i = 0; i < 24; i++)
-			moved |= m.store->expert[i].packed != held[i].packed;
-		pthread_mutex_unlock(&m.store->lock);
-	}
-	command(r, "cancel");
-	sleep_ms(50);
-	for (uint32_t i = 0; i < 24; i++)
-		store_give(m.store, &held[i]);
-	assert_int_equal(finish(r, &st), RESPREAD_CANCELLED);
-	assert_int_equal(load_of(m.store, 1), 7 * m.bytes);
-	assert_true(disk_bytes(&m, 1) + 5 * m.bytes <= before);
-	respread_stop(r);
-	made_close(&m);
-	assert_whole_on_disk(&m);
-	made_remove(&m);
-}
-
-/* Another process had the store alone when its lock was asked for again. */
-static void a_lost_lock_is_asked_for_again(void **state)
-{
-	struct made m = {
-		.layers = 1, .experts = 4, .drives = 2, .parts = 1, .copies = 1, .bytes = 9000
-	};
-	struct respread_config cfg = { .store = m.store,
-				       .io = DRIVE_IO_AUTO,
-				       .select = pick_words };
-	struct respread *r = NULL;
-	int other, third;
-
-	(void)state;
-	made_make(&m);
-	made_open(&m);
-	cfg.store = cfg.select_arg = m.store;
-	cfg.loader = &m.loader;
-	cfg.lock = open(m.dir, O_RDONLY | O_DIRECTORY);
-	other = open(m.dir, O_RDONLY | O_DIRECTORY);
-	third = open(m.dir, O_RDONLY | O_DIRECTORY);
-	assert_int_equal(flock(other, LOCK_EX | LOCK_NB), 0);
-	assert_int_equal(respread_start(&cfg, &r, why), 0);
-	for (int i = 0; i < 1000 && !m.store->doubtful; i++)
-		sleep_ms(10);
-	assert_true(m.store->doubtful);
-	assert_int_equal(respread_command(r, "remove 1", why), -EROFS);
-	assert_non_null(strstr(why, "mount the store anew"));
-	close(other);
-	for (int i = 0; i < 500 && flock(third, LOCK_EX | LOCK_NB) == 0; i++) {
-		flock(third, LOCK_UN);
-		sleep_ms(10);
-	}
-	assert_int_equal(flock(third, LOCK_EX | LOCK_NB), -1);
-	assert_int_equal(respread_command(r, "remove 1", why), -EROFS);
-	respread_stop(r);
-	close(third);
-	close(cfg.lock);
-	made_close(&m);
-	assert_whole_on_disk(&m);
-	made_remove(&m);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -845,8 +762,6 @@ int main(void)
 		cmocka_unit_test(a_full_drive_stops_the_task),
 		cmocka_unit_test(room_is_asked_for_first),
 		cmocka_unit_test(a_lost_drive_can_leave),
-		cmocka_unit_test(a_cancelled_task_gives_room_back),
-		cmocka_unit_test(a_lost_lock_is_asked_for_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
