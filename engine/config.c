@@ -261,28 +261,12 @@ static int read_router(const struct json_in *in, struct model_config *c, char *w
 	return read_method(in, c, why);
 }
 
-/* The clamped activation; its other number is part of the kernels. */
-static int read_clamp(const struct json_in *in, struct model_config *c, char *why)
-{
-	double limit, alpha;
-	int r = in_number(in, "swiglu_limit", 0, 1e30, 0, &limit, why);
-
-	if (!r)
-		r = in_number(in, "swiglu_alpha", 0, 1e30, 1.702, &alpha, why);
-	if (!r && alpha != 1.702)
-		r = fail(why, EINVAL, "%s: swiglu_alpha %g is not supported, only 1.702", in->where,
-			 alpha);
-	c->act_limit = r ? 0 : (float)limit;
-	return r;
-}
-
 static int read_ffn(const struct json_in *in, struct model_config *c, char *why)
 {
-	int shared = 0, r = 0;
+	double limit;
+	int shared = 0;
+	int r = in_number(in, "swiglu_limit", 0, 1e30, 0, &limit, why);
 
-	c->expert_biases = c->arch->expert_biases;
-	if (c->expert_biases)
-		r = read_clamp(in, c, why);
 	if (!r && c->arch->shared_gate)
 		r = in_int32(in, "shared_expert_intermediate_size", 1, MAX_WIDTH, JSON_REQUIRED,
 			     &c->shared_width, why);
@@ -295,6 +279,8 @@ static int read_ffn(const struct json_in *in, struct model_config *c, char *why)
 	if (!c->arch->shared_gate)
 		c->shared_width = shared * c->expert_width;
 	c->shared_gate = c->arch->shared_gate;
+	c->expert_biases = c->arch->expert_biases;
+	c->act_limit = (float)limit;
 	return 0;
 }
 

@@ -67,8 +67,8 @@ static const struct {
 	{ "topk_method", LATENT " glm4_moe" },
 	{ "scoring_func", LATENT " glm4_moe" },
 	{ "routed_scaling_factor", LATENT " glm4_moe" },
-	{ "swiglu_limit", "gpt_oss" }, /* 7 whatever it says before transformers 5 read it */
-	{ "swiglu_alpha", "gpt_oss" },
+	{ "swiglu_limit", "" }, /* read by none: gpt-oss's limit is 7, here by default, */
+	{ "swiglu_alpha", "" }, /* and its other number 1.702 (transformers 5.12) */
 };
 
 static bool is_word_of(const char *words, const char *word)
