@@ -130,8 +130,8 @@ INLINE struct part dot_q4(struct part p, struct codes w, const int8_t *x)
 INLINE struct part dot_q8(struct part p, struct codes w, const int8_t *x)
 {
 	__m512i v = _mm512_set1_epi32(four(x));
-	__m512i with_sign = _mm512_mask_sub_epi8(v, _mm512_movepi8_mask(w.v),
-						 _mm512_setzero_si512(), v);
+	__m512i with_sign =
+		_mm512_mask_sub_epi8(v, _mm512_movepi8_mask(w.v), _mm512_setzero_si512(), v);
 
 	(void)p;
 	return (struct part){ _mm512_maddubs_epi16(_mm512_abs_epi8(w.v), with_sign) };

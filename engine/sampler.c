@@ -61,10 +61,10 @@ double rng_unit(struct rng *r)
 
 size_t sampler_bytes(int vocab)
 {
-	const struct sampler s = { .vocab = vocab };
+	const struct sampler *s; /* for its types */
 
-	return sizeof(s) + (size_t)vocab * (sizeof(*s.allowed) + sizeof(*s.logits) +
-					    sizeof(*s.ids) + sizeof(*s.candidates));
+	return sizeof(*s) + (size_t)vocab * (sizeof(*s->allowed) + sizeof(*s->logits) +
+					     sizeof(*s->ids) + sizeof(*s->candidates));
 }
 
 int sampler_new(const struct sampler_options *o, const bool *allowed, int vocab,

@@ -205,7 +205,7 @@ static uint64_t buffers_of_vocabulary(const char *vocab)
 	const struct engine_options o = { .threads = 2, .ctx = 64 };
 	char command[1024];
 	struct modelfile *other;
-	struct engine_memory m;
+	struct engine_memory m = { 0 };
 
 	snprintf(command, sizeof(command),
 		 "sed -i 's/\"vocab_size\": [0-9]*/\"vocab_size\": %s/' '%s'/model.json", vocab,

@@ -331,8 +331,8 @@ static uint64_t counted_and_read(const struct model *m, int draft, double *read)
 {
 	const struct progress progress = { on_progress, read };
 	const struct engine_options o = { .ctx = 8, .draft = draft, .progress = &progress };
-	struct engine_memory memory;
-	struct engine *e;
+	struct engine_memory memory = { 0 };
+	struct engine *e = NULL;
 
 	if (engine_memory(m->file, &o, &memory, why) || engine_open(m->file, &o, &e, why))
 		fail_msg("%s", why);
