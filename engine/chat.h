@@ -42,14 +42,13 @@ enum chat_thinking { CHAT_THINKING_DEFAULT, CHAT_THINKING_ON, CHAT_THINKING_OFF 
 
 /* What a template may be told; all zero is what it does by itself. */
 struct chat_options {
-	bool generation_prompt;      /* the text ends where the assistant's answer begins */
-	enum chat_thinking thinking; /* "enable_thinking" */
-	enum chat_thinking
-		own_thinking; /* "thinking", as DeepSeek-V3.1 calls it; goes first there */
-	bool keep_thinking;   /* GLM: the reasoning of earlier turns stays ("clear_thinking") */
-	const char *effort;   /* "reasoning_effort": NULL for the template's own */
-	const json_t *tools;  /* a list as in OpenAI's API; NULL for none */
-	const char *date;     /* gpt-oss tells the date, as 2025-08-05; NULL for today */
+	bool generation_prompt; /* the text ends where the assistant's answer begins */
+	enum chat_thinking thinking;
+	enum chat_thinking own_thinking; /* DeepSeek-V3.1's "thinking", which goes first there */
+	bool keep_thinking;  /* GLM: the reasoning of earlier turns stays ("clear_thinking") */
+	const char *effort;  /* "reasoning_effort": NULL for the template's own */
+	const json_t *tools; /* a list as in OpenAI's API; NULL for none */
+	const char *date;    /* gpt-oss tells the date, as 2025-08-05; NULL for today */
 };
 
 struct chat_text {

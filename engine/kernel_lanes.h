@@ -57,6 +57,22 @@ INLINE int32_t four(const int8_t *x)
 #include "engine/kernel_lanes_plain.h"
 #endif
 
+#ifdef __AVX2__ /* of either width: sixteen codes are one vector of SSE */
+INLINE struct floats floats_q8(const uint8_t *p)
+{
+	return signed_floats(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+INLINE void floats_q4(const uint8_t *p, struct floats *lo, struct floats *hi)
+{
+	__m128i c = _mm_loadu_si128((const __m128i *)(const void *)p);
+	__m128i m = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
+
+	*lo = signed_floats(_mm_sub_epi8(_mm_and_si128(c, m), eight));
+	*hi = signed_floats(_mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(c, 4), m), eight));
+}
+#endif
+
 #ifndef HAS_ROW_WORDS /* where there is no instruction for it */
 INLINE struct codes row_words(const uint8_t *p, size_t ld)
 {

@@ -194,20 +194,6 @@ INLINE struct floats signed_floats(__m128i c)
 					_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(c, c))) };
 }
 
-INLINE struct floats floats_q8(const uint8_t *p)
-{
-	return signed_floats(_mm_loadu_si128((const __m128i *)(const void *)p));
-}
-
-INLINE void floats_q4(const uint8_t *p, struct floats *lo, struct floats *hi)
-{
-	__m128i c = _mm_loadu_si128((const __m128i *)(const void *)p);
-	__m128i m = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
-
-	*lo = signed_floats(_mm_sub_epi8(_mm_and_si128(c, m), eight));
-	*hi = signed_floats(_mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(c, 4), m), eight));
-}
-
 INLINE void add_four_rows(struct floats f, float *y)
 {
 	__m256 v = _mm256_add_ps(f.a, f.b);
