@@ -79,6 +79,12 @@ void cp_heap_take(struct cp_heap *h, uint32_t i)
 		settle(h, place, h->slot[h->used]);
 }
 
+void cp_ranked_admit(struct cp_order *o, uint32_t i)
+{
+	if (!cp_heap_of(o)->of[i].tie)
+		cp_ranked_renew(o, i);
+}
+
 void cp_ranked_hold(struct cp_order *o, uint32_t i)
 {
 	cp_heap_take(cp_heap_of(o), i);

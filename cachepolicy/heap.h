@@ -44,6 +44,7 @@ static inline bool cp_heap_has(const struct cp_heap *h, uint32_t i)
 struct cp_ranked {
 	struct cp_order base;
 	struct cp_heap heap;
+	uint64_t clock; /* the last tie given, where ties are ages */
 };
 
 static inline struct cp_heap *cp_heap_of(struct cp_order *o)
@@ -51,6 +52,14 @@ static inline struct cp_heap *cp_heap_of(struct cp_order *o)
 	return &((struct cp_ranked *)o)->heap;
 }
 
+/* i is the youngest. */
+static inline uint64_t cp_ranked_renew(struct cp_order *o, uint32_t i)
+{
+	return cp_heap_of(o)->of[i].tie = ++((struct cp_ranked *)o)->clock;
+}
+
+/* Of those that were never used the one that came first goes first. */
+void cp_ranked_admit(struct cp_order *o, uint32_t i);
 void cp_ranked_hold(struct cp_order *o, uint32_t i);
 uint32_t cp_ranked_victim(struct cp_order *o, uint32_t want);
 

@@ -21,10 +21,7 @@ static const struct cp_param params[] = {
 	{ .name = NULL },
 };
 
-struct lfu {
-	struct cp_ranked base; /* rank: the popularity, tie: the last use */
-	uint64_t clock;        /* counts uses, and arrivals without one */
-};
+/* A struct cp_ranked, rank: the popularity, tie: the last use, or the arrival without one. */
 
 static int create(struct cp_order *o, const char *inner)
 {
@@ -43,16 +40,7 @@ static void destroy(struct cp_order *o)
 static void use(struct cp_order *o, uint32_t i, uint32_t weight)
 {
 	cp_counting_use(o, i, weight);
-	cp_heap_of(o)->of[i].tie = ++((struct lfu *)o)->clock;
-}
-
-/* Of those that were never used the one that came first goes first. */
-static void admit(struct cp_order *o, uint32_t i)
-{
-	uint64_t *tie = &cp_heap_of(o)->of[i].tie;
-
-	if (!*tie)
-		*tie = ++((struct lfu *)o)->clock;
+	cp_ranked_renew(o, i);
 }
 
 static void release(struct cp_order *o, uint32_t i)
@@ -65,12 +53,12 @@ const struct cp_policy cp_lfu = {
 	.name = "lfu",
 	.about = "least often used, with counts that age",
 	.params = params,
-	.size = sizeof(struct lfu),
+	.size = sizeof(struct cp_ranked),
 	.create = create,
 	.destroy = destroy,
 	.begin = cp_counting_begin,
 	.use = use,
-	.admit = admit,
+	.admit = cp_ranked_admit,
 	.hold = cp_ranked_hold,
 	.release = release,
 	.victim = cp_ranked_victim,

@@ -27,9 +27,9 @@ static const struct cp_param params[] = {
 };
 
 struct lruk {
-	struct cp_ranked base;  /* rank: the k-th last use, tie: the last one */
+	/* rank: the k-th last use, tie: the last one, or the arrival without one */
+	struct cp_ranked base;
 	uint64_t (*uses)[MOST]; /* the last one first; 0 is never */
-	uint64_t clock;         /* counts uses, and arrivals without one */
 };
 
 static struct lruk *lruk_of(struct cp_order *o)
@@ -56,16 +56,7 @@ static void use(struct cp_order *o, uint32_t i, uint32_t weight)
 
 	(void)weight;
 	memmove(&l->uses[i][1], &l->uses[i][0], (MOST - 1) * sizeof(l->uses[i][0]));
-	l->uses[i][0] = cp_heap_of(o)->of[i].tie = ++l->clock;
-}
-
-/* Of those that were never used the one that came first goes first. */
-static void admit(struct cp_order *o, uint32_t i)
-{
-	uint64_t *tie = &cp_heap_of(o)->of[i].tie;
-
-	if (!*tie)
-		*tie = ++lruk_of(o)->clock;
+	l->uses[i][0] = cp_ranked_renew(o, i);
 }
 
 static void release(struct cp_order *o, uint32_t i)
@@ -94,7 +85,7 @@ const struct cp_policy cp_lruk = {
 	.create = create,
 	.destroy = destroy,
 	.use = use,
-	.admit = admit,
+	.admit = cp_ranked_admit,
 	.hold = cp_ranked_hold,
 	.release = release,
 	.victim = cp_ranked_victim,
