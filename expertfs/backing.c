@@ -174,18 +174,24 @@ static int make_file(const struct backing_source *s)
  * pages, and each is a segment of the drive's request: with the last 0.4 MiB of 2.4 in single pages
  * a read took a tenth longer, with all of them twice as long.
  *
- * A byte written makes the kernel clear its page, under no lock but this file's. Cleared by faults,
- * loads wait for each other, as each has mappings to make that wait for the faults of the others: a
- * store filled no faster than one thread clears, with processors idle beside it. */
+ * Written with zeros they are made under no lock but this file's, and a whole one is not cleared before.
+ * Cleared by faults, loads wait for each other, as each has mappings to make that wait for the faults of the
+ * others: a store filled no faster than one thread clears, with processors idle beside it. Written with a
+ * byte each, small pages are cleared one by one, and that takes three times as long, twelve times where an
+ * expert is many huge pages. */
 static int take(const struct backing_source *s, int fd, uint64_t n)
 {
+	static char zeros[HUGE_PAGE]; /* never written: takes no memory */
 	int err = s->tmpfs >= 0 && fallocate(fd, 0, 0, (off_t)n) != 0 ? errno : 0;
+	ssize_t put;
 
 	if (err == EOPNOTSUPP)
 		err = 0;
-	for (uint64_t at = 0; !err && at < n; at += SHARD_ALIGN)
-		if (pwrite(fd, "", 1, (off_t)at) != 1)
-			err = errno;
+	for (uint64_t at = 0; !err && at < n; at += (uint64_t)put) {
+		put = pwrite(fd, zeros, n - at < sizeof(zeros) ? n - at : sizeof(zeros), (off_t)at);
+		if (put <= 0)
+			err = put == 0 ? EIO : errno;
+	}
 	return err == ENOSPC ? -ENOMEM : -err;
 }
 
