@@ -74,6 +74,8 @@ INLINE void floats_q4(const uint8_t *p, struct floats *lo, struct floats *hi)
 #endif
 
 #ifndef HAS_ROW_WORDS /* where there is no instruction for it */
+#define HAS_ROW_WORDS 0
+
 INLINE struct codes row_words(const uint8_t *p, size_t ld)
 {
 	uint32_t w[WBLOCK];
@@ -82,7 +84,9 @@ INLINE struct codes row_words(const uint8_t *p, size_t ld)
 		memcpy(w + r, p + r * ld, sizeof(*w));
 	return load_codes((const uint8_t *)w);
 }
+#endif
 
+#ifndef HAS_HALF_FLOATS
 INLINE struct floats half_floats(struct codes c, int high)
 {
 	uint32_t w[WBLOCK];

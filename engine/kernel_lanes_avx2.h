@@ -271,6 +271,19 @@ INLINE void load_rows(const uint8_t *p, size_t ld, struct codes *c)
 		c[k] = (struct codes){ a[k], b[k] };
 }
 
+#define HAS_HALF_FLOATS 1
+
+INLINE struct floats half_floats(struct codes c, int high)
+{
+	__m256i m = _mm256_set1_epi32(0xffff);
+	__m256i a = high ? _mm256_srli_epi32(c.a, 16) : _mm256_and_si256(c.a, m);
+	__m256i b = high ? _mm256_srli_epi32(c.b, 16) : _mm256_and_si256(c.b, m);
+	__m256i v = _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8);
+
+	return (struct floats){ _mm256_cvtph_ps(_mm256_castsi256_si128(v)),
+				_mm256_cvtph_ps(_mm256_extracti128_si256(v, 1)) };
+}
+
 INLINE struct codes look_up(const int8_t *table, struct codes c)
 {
 	__m256i t =

@@ -245,6 +245,8 @@ INLINE struct codes row_words(const uint8_t *p, size_t ld)
 		_mm512_mullo_epi32(rows, _mm512_set1_epi32((int)ld)), p, 1) };
 }
 
+#define HAS_HALF_FLOATS 1
+
 INLINE struct floats half_floats(struct codes c, int high)
 {
 	__m512i v = high ? _mm512_srli_epi32(c.v, 16) : c.v;

@@ -89,12 +89,11 @@ INLINE void take_rows(struct unpacked *u, const uint8_t *p, size_t ld, struct co
 
 /* 16 bytes of each row, whose low nibbles are 16 columns from `low` on and whose high ones are those
  * from `high` on. With a table the nibbles are places in it. */
-INLINE void put_nibbles(struct shape s, struct unpacked *u, int low, int high, const uint8_t *p,
-			size_t ld, const int8_t *table)
+INLINE void put_nibbles(struct shape s, struct unpacked *u, int low, int high,
+			const struct codes *c, const int8_t *table)
 {
-	struct codes c[4], lo[4], hi[4];
+	struct codes lo[4], hi[4];
 
-	take_rows(u, p, ld, c);
 	for (int k = 0; k < 4; k++) {
 		lo[k] = low_nibbles(c[k]);
 		hi[k] = high_nibbles(c[k]);
@@ -105,6 +104,15 @@ INLINE void put_nibbles(struct shape s, struct unpacked *u, int low, int high, c
 	}
 	put(s, u, low, lo);
 	put(s, u, high, hi);
+}
+
+INLINE void take_nibbles(struct shape s, struct unpacked *u, int low, int high, const uint8_t *p,
+			 size_t ld, const int8_t *table)
+{
+	struct codes c[4];
+
+	take_rows(u, p, ld, c);
+	put_nibbles(s, u, low, high, c, table);
 }
 
 /* 16 bytes of each row as 4 little-endian words. */
@@ -125,94 +133,183 @@ INLINE struct codes take_words(struct unpacked *u, const uint8_t *p, size_t ld)
 }
 
 /* -- blocks of 32 ---------------------------------------------------------------------------------
+ *
+ * Each format says once what lies in a block; the block is read where it lies, or is part of a chunk that has
+ * been loaded as words of each row. That is quicker where four bytes of each row are a gather (HAS_ROW_WORDS),
+ * which takes as long as the products of a block: half as long again for Q4_0 with one row.
  */
 
-/* Blocks of `size` bytes begin with a half, the scale, and perhaps another, the minimum. */
-INLINE void half_scales(const uint8_t *p, size_t ld, int groups, size_t size, bool has_min,
-			struct unpacked *u)
+#define MOST_WORDS (GROUPS * 34 / 4)
+
+struct block {
+	struct unpacked *u;
+	const uint8_t *p; /* in the first row */
+	size_t ld;
+	const numbers *words; /* of a chunk, or NULL */
+	size_t at;            /* in the chunk's rows; even, as all places in a block are */
+	int group;
+};
+
+/* The half at byte `at`. */
+INLINE struct floats half_at(const struct block *b, size_t at)
 {
-	for (int g = 0; g < groups; g++, p += size) {
-		struct codes w = take_words(u, p, ld);
-		store_floats(u->scale[g], half_floats(w, 0));
-		if (has_min)
-			store_floats(u->min[g], half_floats(w, 1));
-	}
+	size_t i = b->at + at;
+
+	if (b->words)
+		return half_floats(load_codes((const uint8_t *)&b->words[i / 4]), i % 4 != 0);
+	return half_floats(take_words(b->u, b->p + at, b->ld), 0);
 }
 
-INLINE void block_nibbles(struct shape s, const uint8_t *p, size_t ld, int groups, size_t size,
-			  size_t at, const int8_t *table, struct unpacked *u)
+/* Four bytes from `at` on. */
+INLINE struct codes word_at(const struct block *b, size_t at)
 {
-	for (int g = 0; g < groups; g++)
-		put_nibbles(s, u, g * GROUP, g * GROUP + 16, p + (size_t)g * size + at, ld, table);
+	size_t i = (b->at + at) / 4;
+	numbers middle;
+
+	if (!b->words)
+		return take_words(b->u, b->p + at, b->ld);
+	if ((b->at + at) % 4 == 0)
+		return load_codes((const uint8_t *)&b->words[i]);
+	middle = b->words[i] >> 16 | b->words[i + 1] << 16;
+	return load_codes((const uint8_t *)&middle);
 }
 
-/* Blocks whose four bytes at `at` hold the fifth bits of the codes, whose nibbles follow: four bits
- * become a byte each. */
-INLINE void block_fives(struct shape s, const uint8_t *p, size_t ld, int groups, size_t size,
-			size_t at, struct unpacked *u)
+/* Sixteen, as load_rows() has them. */
+INLINE void rows_at(const struct block *b, size_t at, struct codes *c)
 {
-	for (int g = 0; g < groups; g++, p += size) {
-		numbers h, five[GROUP / 4];
-		struct codes c[4], lo[4], hi[4];
-		store_codes((uint8_t *)&h, take_words(u, p + at, ld));
-		for (int k = 0; k < GROUP / 4; k++)
-			five[k] = (h >> 4 * k & 15) * 0x00204081u & 0x01010101u;
-		take_rows(u, p + at + 4, ld, c);
-		for (int k = 0; k < 4; k++) {
-			lo[k] = join(low_nibbles(c[k]), load_codes((const uint8_t *)&five[k]), 4);
-			hi[k] = join(high_nibbles(c[k]), load_codes((const uint8_t *)&five[4 + k]),
-				     4);
-		}
-		put(s, u, g * GROUP, lo);
-		put(s, u, g * GROUP + 16, hi);
+	if (!b->words)
+		take_rows(b->u, b->p + at, b->ld, c);
+	for (size_t k = 0; b->words && k < 4; k++)
+		c[k] = word_at(b, at + 4 * k);
+}
+
+/* Blocks begin with a half, the scale, and perhaps another, the minimum. */
+INLINE void block_scale(struct shape s, const struct block *b)
+{
+	store_floats(b->u->scale[b->group], half_at(b, 0));
+	if (s.has_min)
+		store_floats(b->u->min[b->group], half_at(b, 2));
+}
+
+INLINE void block_nibbles(struct shape s, const struct block *b, size_t at, const int8_t *table)
+{
+	struct codes c[4];
+
+	rows_at(b, at, c);
+	put_nibbles(s, b->u, b->group * GROUP, b->group * GROUP + 16, c, table);
+}
+
+/* The four bytes at `at` hold the fifth bits of the codes, whose nibbles follow: four bits become a byte each. */
+INLINE void block_fives(struct shape s, const struct block *b, size_t at)
+{
+	numbers h, five[GROUP / 4];
+	struct codes c[4], lo[4], hi[4];
+
+	store_codes((uint8_t *)&h, word_at(b, at));
+	for (int k = 0; k < GROUP / 4; k++)
+		five[k] = (h >> 4 * k & 15) * 0x00204081u & 0x01010101u;
+	rows_at(b, at + 4, c);
+	for (int k = 0; k < 4; k++) {
+		lo[k] = join(low_nibbles(c[k]), load_codes((const uint8_t *)&five[k]), 4);
+		hi[k] = join(high_nibbles(c[k]), load_codes((const uint8_t *)&five[4 + k]), 4);
 	}
+	put(s, b->u, b->group * GROUP, lo);
+	put(s, b->u, b->group * GROUP + 16, hi);
 }
 
 static const int8_t iq4[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
 				1,    13,   25,  38,  53,  69,  89,  113 };
 static const int8_t fp4[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
 
-INLINE void q4_0(struct shape s, const uint8_t *p, size_t ld, int groups, struct unpacked *u)
+INLINE void q4_0_codes(struct shape s, const struct block *b)
 {
-	half_scales(p, ld, groups, 18, false, u);
-	block_nibbles(s, p, ld, groups, 18, 2, NULL, u);
+	block_nibbles(s, b, 2, NULL);
 }
 
-INLINE void q4_1(struct shape s, const uint8_t *p, size_t ld, int groups, struct unpacked *u)
+INLINE void q4_1_codes(struct shape s, const struct block *b)
 {
-	half_scales(p, ld, groups, 20, true, u);
-	block_nibbles(s, p, ld, groups, 20, 4, NULL, u);
+	block_nibbles(s, b, 4, NULL);
 }
 
-INLINE void q5_0(struct shape s, const uint8_t *p, size_t ld, int groups, struct unpacked *u)
+INLINE void q5_0_codes(struct shape s, const struct block *b)
 {
-	half_scales(p, ld, groups, 22, false, u);
-	block_fives(s, p, ld, groups, 22, 2, u);
+	block_fives(s, b, 2);
 }
 
-INLINE void q5_1(struct shape s, const uint8_t *p, size_t ld, int groups, struct unpacked *u)
+INLINE void q5_1_codes(struct shape s, const struct block *b)
 {
-	half_scales(p, ld, groups, 24, true, u);
-	block_fives(s, p, ld, groups, 24, 4, u);
+	block_fives(s, b, 4);
 }
 
-INLINE void q8_0(struct shape s, const uint8_t *p, size_t ld, int groups, struct unpacked *u)
+INLINE void q8_0_codes(struct shape s, const struct block *b)
 {
-	half_scales(p, ld, groups, 34, false, u);
-	for (int g = 0; g < groups; g++)
-		for (int i = 0; i < GROUP; i += 16) {
-			struct codes c[4];
-			take_rows(u, p + 34 * g + 2 + i, ld, c);
-			put(s, u, g * GROUP + i, c);
-		}
+	for (int i = 0; i < GROUP; i += 16) {
+		struct codes c[4];
+		rows_at(b, 2 + (size_t)i, c);
+		put(s, b->u, b->group * GROUP + i, c);
+	}
 }
 
-INLINE void iq4_nl(struct shape s, const uint8_t *p, size_t ld, int groups, struct unpacked *u)
+INLINE void iq4_nl_codes(struct shape s, const struct block *b)
 {
-	half_scales(p, ld, groups, 18, false, u);
-	block_nibbles(s, p, ld, groups, 18, 2, iq4, u);
+	block_nibbles(s, b, 2, iq4);
 }
 
+typedef void block_codes(struct shape s, const struct block *b);
+
+/* A whole chunk: two blocks are a whole number of words, and the chunk is one of 16 bytes. */
+INLINE void chunk_of_words(struct shape s, const uint8_t *p, size_t ld, size_t size,
+			   struct unpacked *u, block_codes *codes)
+{
+	numbers words[MOST_WORDS];
+
+	for (size_t i = 0; i < GROUPS * size / 4; i += 4) {
+		struct codes c[4];
+		take_rows(u, p + 4 * i, ld, c);
+		for (size_t k = 0; k < 4; k++)
+			store_codes((uint8_t *)&words[i + k], c[k]);
+	}
+	for (int g = 0; g < GROUPS; g += 2) {
+		struct block b = { .u = u, .words = words + (size_t)g * size / 4, .group = g };
+		block_scale(s, &b);
+		codes(s, &b);
+		b.at = size;
+		b.group++;
+		block_scale(s, &b);
+		codes(s, &b);
+	}
+}
+
+INLINE void blocks(struct shape s, const uint8_t *p, size_t ld, int groups, size_t size,
+		   struct unpacked *u, block_codes *codes)
+{
+	if (HAS_ROW_WORDS && groups == GROUPS) {
+		chunk_of_words(s, p, ld, size, u, codes);
+		return;
+	}
+	for (struct block b = { .u = u, .p = p, .ld = ld }; b.group < groups;
+	     b.group++, b.p += size)
+		block_scale(s, &b);
+	for (struct block b = { .u = u, .p = p, .ld = ld }; b.group < groups;
+	     b.group++, b.p += size)
+		codes(s, &b);
+}
+
+#define BLOCKS_OF_32(name, size)                                                                   \
+	INLINE void name(struct shape s, const uint8_t *p, size_t ld, int groups,                  \
+			 struct unpacked *u)                                                       \
+	{                                                                                          \
+		blocks(s, p, ld, groups, size, u, name##_codes);                                   \
+	}
+
+BLOCKS_OF_32(q4_0, 18)
+BLOCKS_OF_32(q4_1, 20)
+BLOCKS_OF_32(q5_0, 22)
+BLOCKS_OF_32(q5_1, 24)
+BLOCKS_OF_32(q8_0, 34)
+BLOCKS_OF_32(iq4_nl, 18)
+
+/* 17 bytes: no words. */
 INLINE void mxfp4(struct shape s, const uint8_t *p, size_t ld, int groups, struct unpacked *u)
 {
 	for (int g = 0; g < groups; g++) {
@@ -223,7 +320,8 @@ INLINE void mxfp4(struct shape s, const uint8_t *p, size_t ld, int groups, struc
 		e = (tiny & 0x00200000u << e) | (~tiny & (e - 1) << 23);
 		memcpy(u->scale[g], &e, sizeof(e));
 	}
-	block_nibbles(s, p, ld, groups, 17, 1, fp4, u);
+	for (int g = 0; g < groups; g++)
+		take_nibbles(s, u, g * GROUP, g * GROUP + 16, p + 17 * g + 1, ld, fp4);
 }
 
 /* -- blocks of 256, one a chunk -------------------------------------------------------------------
@@ -269,8 +367,8 @@ INLINE void q4_k(struct shape s, const uint8_t *p, size_t ld, int groups, struct
 	scales_and_mins(p, ld, u);
 	for (int c = 0; c < 4; c++)
 		for (int i = 0; i < 32; i += 16)
-			put_nibbles(s, u, 64 * c + i, 64 * c + 32 + i, p + 16 + 32 * c + i, ld,
-				    NULL);
+			take_nibbles(s, u, 64 * c + i, 64 * c + 32 + i, p + 16 + 32 * c + i, ld,
+				     NULL);
 }
 
 INLINE void q5_k(struct shape s, const uint8_t *p, size_t ld, int groups, struct unpacked *u)
@@ -414,7 +512,7 @@ INLINE void iq4_xs(struct shape s, const uint8_t *p, size_t ld, int groups, stru
 			uint32_t six = (w[1][r] >> 4 * k & 15) | (w[0][r] >> (16 + 2 * k) & 3) << 4;
 			u->scale[k][r] = d[r] * (float)((int)six - 32);
 		}
-		put_nibbles(s, u, 32 * k, 32 * k + 16, p + 8 + 16 * k, ld, iq4);
+		take_nibbles(s, u, 32 * k, 32 * k + 16, p + 8 + 16 * k, ld, iq4);
 	}
 }
 
