@@ -466,12 +466,15 @@ INLINE void q6_k(struct shape s, const uint8_t *p, size_t ld, int groups, struct
 
 INLINE void q3_k_scales(const uint8_t *p, size_t ld, struct unpacked *u)
 {
-	uint32_t w[3][WBLOCK]; /* 16 bytes would reach beyond the block */
+	uint32_t last[4][WBLOCK], w[3][WBLOCK];
 	float d[WBLOCK];
 
+	/* From 96 on 12 bytes and d: two more before them, as those behind may not be there to be read. */
+	load_words(u, p + 94, ld, last);
 	for (int i = 0; i < 3; i++)
-		store_codes((uint8_t *)w[i], take_words(u, p + 96 + 4 * i, ld));
-	store_floats(d, half_floats(take_words(u, p + 106, ld), 1));
+		for (int r = 0; r < WBLOCK; r++)
+			w[i][r] = last[i][r] >> 16 | last[i + 1][r] << 16;
+	store_floats(d, half_floats(load_codes((const uint8_t *)last[3]), 1));
 	for (int k = 0; k < 16; k++)
 		for (int r = 0; r < WBLOCK; r++) {
 			int low = k < 8 ? byte_of(w, k, r) & 15 : byte_of(w, k - 8, r) >> 4;
