@@ -27,12 +27,14 @@ static uint64_t read_number(const char *path)
 	return v;
 }
 
-static uint64_t mem_available(void)
+static uint64_t mem_available(const char *root)
 {
-	char line[128];
+	char path[PATH_MAX], line[128];
 	uint64_t kib = 0;
-	FILE *f = fopen("/proc/meminfo", "re");
+	FILE *f;
 
+	snprintf(path, sizeof(path), "%s/proc/meminfo", root);
+	f = fopen(path, "re");
 	if (!f)
 		return 0;
 	while (fgets(line, sizeof(line), f))
@@ -69,41 +71,49 @@ static uint64_t group_cache(const char *dir, const char *scope)
 
 /* The two ways in which cgroups tell of memory: where they are mounted, names of the files. */
 struct hierarchy {
-	const char *root, *limit, *use, *scope;
+	const char *root, *limit, *high, *use, *scope;
 };
 
-static const struct hierarchy v1 = { "/sys/fs/cgroup/memory", "memory.limit_in_bytes",
+/* Above memory.high (systemd's MemoryHigh=) nobody is killed, but slowed down until it is no more
+ * than that: a limit, too. v1 has none; memory.soft_limit_in_bytes slows nobody down. */
+static const struct hierarchy v1 = { "/sys/fs/cgroup/memory", "memory.limit_in_bytes", NULL,
 				     "memory.usage_in_bytes", "total_" };
-static const struct hierarchy v2 = { "/sys/fs/cgroup", "memory.max", "memory.current", "" };
+static const struct hierarchy v2 = { "/sys/fs/cgroup", "memory.max", "memory.high",
+				     "memory.current", "" };
+
+static uint64_t number_of_group(const char *dir, const char *name)
+{
+	char path[PATH_MAX];
+
+	if (!name || snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int)sizeof(path))
+		return UINT64_MAX;
+	return read_number(path);
+}
 
 /* What one cgroup leaves: its limit less what it uses and cannot give back. */
 static uint64_t group_leaves(const char *dir, const struct hierarchy *h)
 {
-	char path[PATH_MAX];
-	uint64_t limit, use, cache;
+	uint64_t limit = number_of_group(dir, h->limit), high = number_of_group(dir, h->high), use,
+		 cache;
 
-	if (snprintf(path, sizeof(path), "%s/%s", dir, h->limit) >= (int)sizeof(path))
-		return UINT64_MAX;
-	limit = read_number(path);
+	limit = high < limit ? high : limit;
 	if (limit >= INT64_MAX / 2) /* v1 writes "no limit" as a huge number */
 		return UINT64_MAX;
-	if (snprintf(path, sizeof(path), "%s/%s", dir, h->use) >= (int)sizeof(path))
-		return UINT64_MAX;
-	use = read_number(path);
+	use = number_of_group(dir, h->use);
 	cache = group_cache(dir, h->scope);
 	use = use > cache ? use - cache : 0;
 	return use >= limit ? 0 : limit - use;
 }
 
 /* The least that our group and those above it leave. */
-static uint64_t hierarchy_leaves(const struct hierarchy *h, const char *group)
+static uint64_t hierarchy_leaves(const char *root, const struct hierarchy *h, const char *group)
 {
 	char dir[PATH_MAX];
 	uint64_t least = UINT64_MAX;
-	size_t stop = strlen(h->root);
+	size_t stop = strlen(root) + strlen(h->root);
 
-	if (snprintf(dir, sizeof(dir), "%s%s", h->root, strcmp(group, "/") == 0 ? "" : group) >=
-	    (int)sizeof(dir))
+	if (snprintf(dir, sizeof(dir), "%s%s%s", root, h->root,
+		     strcmp(group, "/") == 0 ? "" : group) >= (int)sizeof(dir))
 		return least;
 	for (;;) {
 		uint64_t here = group_leaves(dir, h);
@@ -118,24 +128,26 @@ static uint64_t hierarchy_leaves(const struct hierarchy *h, const char *group)
 }
 
 /* Lines of /proc/self/cgroup: "0::/path" (v2) and "7:memory:/path" (v1). */
-static uint64_t cgroup_leaves(void)
+static uint64_t cgroup_leaves(const char *root)
 {
-	char line[PATH_MAX + 64];
+	char path[PATH_MAX], line[PATH_MAX + 64];
 	uint64_t least = UINT64_MAX, here;
-	FILE *f = fopen("/proc/self/cgroup", "re");
+	FILE *f;
 
+	snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
+	f = fopen(path, "re");
 	if (!f)
 		return least;
 	while (fgets(line, sizeof(line), f)) {
-		char *list = strchr(line, ':'), *path = list ? strchr(list + 1, ':') : NULL;
-		if (!path)
+		char *list = strchr(line, ':'), *group = list ? strchr(list + 1, ':') : NULL;
+		if (!group)
 			continue;
-		*path++ = 0;
-		path[strcspn(path, "\n")] = 0;
+		*group++ = 0;
+		group[strcspn(group, "\n")] = 0;
 		if (strcmp(list + 1, "memory") == 0)
-			here = hierarchy_leaves(&v1, path);
+			here = hierarchy_leaves(root, &v1, group);
 		else if (list[1] == 0)
-			here = hierarchy_leaves(&v2, path);
+			here = hierarchy_leaves(root, &v2, group);
 		else
 			continue;
 		if (here < least)
@@ -145,9 +157,14 @@ static uint64_t cgroup_leaves(void)
 	return least;
 }
 
-uint64_t memory_available(void)
+uint64_t memory_available_at(const char *root)
 {
-	uint64_t machine = mem_available(), group = cgroup_leaves();
+	uint64_t machine = mem_available(root), group = cgroup_leaves(root);
 
 	return group < machine ? group : machine;
+}
+
+uint64_t memory_available(void)
+{
+	return memory_available_at("");
 }

@@ -11,5 +11,7 @@
  * the groups above it) leave, whichever is least. Page cache counts as free. Bytes; 0 if /proc is
  * not there. */
 uint64_t memory_available(void);
+/* The same with another root than "" for /proc and /sys/fs/cgroup, for tests. */
+uint64_t memory_available_at(const char *root);
 
 #endif
