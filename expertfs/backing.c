@@ -250,6 +250,11 @@ int backing_freeze(const struct backing_source *s, struct backing *b, bool keep_
 		if (map == MAP_FAILED)
 			return -errno;
 		b->map = map;
+		/* A user may have 1,024 of them, and a store has more experts. */
+		if (!s->proves) {
+			close(b->fd);
+			b->fd = -1;
+		}
 	}
 	return 0;
 }

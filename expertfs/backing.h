@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 struct backing {
-	int fd;     /* -1: none, or given to the kernel as backing id */
+	int fd;     /* -1: none, or the backing id or the map holds the memory alone */
 	int32_t id; /* FUSE backing id; 0: none */
 	void *map;  /* of `mapped` bytes while it is filled, and as long as direct mode needs it */
 	uint64_t mapped; /* size rounded up to 4 KiB */

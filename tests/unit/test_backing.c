@@ -13,7 +13,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/utsname.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -151,6 +153,43 @@ static void is_used_again_when_idle(void **state)
 	backing_drop(&b, -1);
 }
 
+/* In direct mode without root there is no proof, and nothing that descriptors are needed for. */
+static int map_many(void)
+{
+	struct rlimit few = { 32, 32 };
+	struct backing b[64];
+	int err = setresuid(65534, 65534, 65534) || setrlimit(RLIMIT_NOFILE, &few);
+
+	source = err ? NULL : backing_source_open(PAGE, 64);
+	if (!source || backing_source_proves(source))
+		return 1;
+	for (int i = 0; i < 64 && !err; i++) {
+		err = backing_new(source, 5000, &b[i]);
+		if (!err)
+			memset(b[i].map, i, 5000);
+		err = err ? err : backing_freeze(source, &b[i], true);
+	}
+	for (int i = 0; i < 64 && !err; i++) {
+		err = ((const char *)b[i].map)[4999] != i;
+		backing_drop(&b[i], -1);
+	}
+	backing_source_close(source);
+	return err != 0;
+}
+
+static void takes_no_descriptors_where_they_prove_nothing(void **state)
+{
+	pid_t child = fork();
+	int status;
+
+	(void)state;
+	assert_true(child >= 0);
+	if (child == 0)
+		_exit(map_many());
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -158,6 +197,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(lies_in_few_pieces, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(holds_the_bound, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(is_used_again_when_idle, set_up, tear_down),
+		cmocka_unit_test(takes_no_descriptors_where_they_prove_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
