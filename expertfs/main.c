@@ -81,6 +81,7 @@ static void block_signals(void)
 	sigaddset(&set, SIGHUP);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a limit on files' sizes is an error, as a full drive is */
 }
 
 int main(int argc, char **argv)

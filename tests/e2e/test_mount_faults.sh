@@ -98,6 +98,16 @@ expect_fail 1 'Input/output error' cat "$MNT/experts/000/000"
 cmp "$MNT/experts/000/001" "$WORK/s.plain/experts/000/001"
 unmount "$MNT"
 
+section 'a limit on the size of files: what cannot be kept for it is served all the same'
+(
+	ulimit -f 200
+	mount_store "$WORK/s" "$MNT" --memory 64M
+)
+diff -r "$MNT/experts" "$WORK/s.plain/experts"
+[ "$(stat_of "$MNT" errors)" = 0 ] || die 'an open failed'
+[ "$(stat_of "$MNT" experts.resident)" = 0 ] || die 'the limit does not hold'
+unmount "$MNT"
+
 section 'SIGKILL: open files live on, the dead mount is recognised'
 mount_store "$WORK/s" "$MNT" --memory 64M
 exec 9<"$MNT/experts/001/002"
