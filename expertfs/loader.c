@@ -271,6 +271,7 @@ void read_expert(const struct loader *l, uint32_t index, unsigned copy, uint64_t
 		use(arg, NULL, 0);
 		return;
 	}
+	size = size < READ_MAX ? size : READ_MAX;
 	r.end = size < bytes - offset ? offset + size : bytes;
 	r.buf = read_buffers_take(l->buffers);
 	job_begin(&j, l, index, DRIVE_DEMAND);

@@ -53,7 +53,7 @@ void loader_raise(const struct loader *l, const struct urgency *u);
  * that was found good, now or (if verify says so) before. */
 int prove_expert(const struct loader *l, uint32_t index, unsigned *copy, char *why);
 
-/* Reads size (at most 1 MiB) bytes at offset, of this copy if it can be had, into a buffer and calls
+/* Reads size bytes at offset (READ_MAX at most), of this copy if it can be had, into a buffer and calls
  * use() while it exists: n bytes of data, 0 at the end of the expert, or negative errno and no
  * data. No checksum is checked, since the expert was proved at open; another copy, or one that has
  * moved since, is proved first. */

@@ -58,6 +58,10 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	/* Our own read and write have no splice; the copy it saves is not on the path of a hit. */
 	conn->want &=
 		~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
+	/* libfuse tells the kernel so many pages a request, for reads as well. Left alone that is 256,
+	 * which are 16 MiB where a page has 64 KiB, or fs.fuse.max_pages_limit. */
+	if (conn->max_write > READ_MAX)
+		conn->max_write = READ_MAX;
 }
 
 static void fill_entry(const struct fs *fs, uint64_t ino, const struct node *n,

@@ -15,7 +15,8 @@
 #include "expertfs/shard.h"
 
 #define READ_BUFFERS     4
-#define READ_BUFFER_SIZE ((1u << 20) + SHARD_ALIGN) /* the largest FUSE read, in whole blocks */
+#define READ_MAX         (1u << 20)               /* the largest FUSE read: op_init() sees to it */
+#define READ_BUFFER_SIZE (READ_MAX + SHARD_ALIGN) /* that, in whole blocks */
 
 struct read_buffers;
 

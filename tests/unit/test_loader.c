@@ -503,6 +503,23 @@ static void test_unkept(void **state)
 	finish(&m);
 }
 
+/* A kernel may be told to ask for more at once than a buffer holds. */
+static void test_long_read(void **state)
+{
+	struct made m = {
+		.layers = 1, .experts = 1, .drives = 1, .parts = 1, .copies = 1, .bytes = 6 << 20
+	};
+	struct part p;
+
+	(void)state;
+	made_make(&m);
+	made_open(&m);
+	p = read_part(&m, 0, 0, 4095, 5 << 20);
+	assert_int_equal(p.n, READ_MAX);
+	assert_true(p.right);
+	finish(&m);
+}
+
 /* -- all at once ------------------------------------------------------------------------------- */
 
 #define READERS 6
@@ -591,7 +608,8 @@ int main(void)
 		cmocka_unit_test(test_torn_copy),     cmocka_unit_test(test_torn_stripe),
 		cmocka_unit_test(test_missing_drive), cmocka_unit_test(test_vanish),
 		cmocka_unit_test(test_hot),           cmocka_unit_test(test_verify),
-		cmocka_unit_test(test_unkept),        cmocka_unit_test(test_together),
+		cmocka_unit_test(test_unkept),        cmocka_unit_test(test_long_read),
+		cmocka_unit_test(test_together),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
