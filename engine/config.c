@@ -125,11 +125,13 @@ static int read_latent(const struct json_in *in, struct model_config *c, char *w
 /* How many numbers of a head turn: all, or a part of them. */
 static int read_rotated(const struct json_in *in, struct model_config *c, char *why)
 {
-	const struct json_in rope = { in_at(in, "rope_parameters"), in->where };
+	struct json_in rope;
 	double part;
-	int r = in_number(rope.obj && in_at(&rope, "partial_rotary_factor") ? &rope : in,
-			  "partial_rotary_factor", 0, 1, 1, &part, why);
+	int r = config_find_rope(in, &rope, why);
 
+	if (!r)
+		r = in_number(rope.obj && in_at(&rope, "partial_rotary_factor") ? &rope : in,
+			      "partial_rotary_factor", 0, 1, 1, &part, why);
 	if (r)
 		return r;
 	c->rope = (int)(c->head_dim * part);

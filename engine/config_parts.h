@@ -11,8 +11,10 @@
 
 #define MAX_POSITIONS (1 << 26)
 
-/* config_rope.c: base, scaling and pairing of the rotation of c->rope numbers; the scale of scores
- * over keys of key_dim numbers. */
+/* config_rope.c: the object that says how positions turn (out->obj NULL: there is none). */
+int config_find_rope(const struct json_in *in, struct json_in *out, char *why);
+/* Base, scaling and pairing of the rotation of c->rope numbers; the scale of scores over keys of
+ * key_dim numbers. */
 int config_read_rope(const struct json_in *in, int key_dim, struct model_config *c, char *why);
 /* Whether, of a family with two codes (struct arch), this is a model of transformers' own class. */
 bool config_own_class(const struct json_in *in, const struct model_config *c);

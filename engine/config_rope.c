@@ -118,8 +118,7 @@ static int read_scaling(const struct json_in *in, const struct json_in *top, str
 	return r;
 }
 
-/* The object that says how positions turn, into `out` (out->obj NULL: there is none). */
-static int find_object(const struct json_in *in, struct json_in *out, char *why)
+int config_find_rope(const struct json_in *in, struct json_in *out, char *why)
 {
 	/* Where both stand, transformers 5 takes the former. */
 	const char *key = in_at(in, "rope_scaling") ? "rope_scaling" : "rope_parameters", *name;
@@ -164,7 +163,7 @@ static int read_score_scale(const struct json_in *in, const struct json_in *rope
 int config_read_rope(const struct json_in *in, int key_dim, struct model_config *c, char *why)
 {
 	struct json_in rope;
-	int r = find_object(in, &rope, why);
+	int r = config_find_rope(in, &rope, why);
 
 	if (!r)
 		r = in_number(rope.obj && in_at(&rope, "rope_theta") ? &rope : in, "rope_theta", 1,

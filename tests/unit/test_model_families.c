@@ -117,6 +117,16 @@ static void yarn_of_published_models(void **state)
 	assert_true(c.rope_scaling.kind == ROPE_LINEAR);
 	c = read_config("{" SIZES("gpt_oss", 2880, 24, 64) ", \"rope_scaling\": {}}");
 	assert_true(c.rope_scaling.kind == ROPE_YARN);
+	/* What part of a head turns is said where the rest is. */
+	c = read_config("{" SIZES("glm4_moe", 64, 2,
+				  8) ", \"rope_parameters\": {\"partial_rotary_factor\": 1.0}, "
+				     "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 3, "
+				     "\"partial_rotary_factor\": 0.25}}");
+	assert_int_equal(c.rope, 2);
+	c = read_config("{" SIZES("glm4_moe", 64, 2,
+				  8) ", \"rope_parameters\": {\"partial_rotary_factor\": 1.0}, "
+				     "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 3}}");
+	assert_int_equal(c.rope, 4);
 	/* No truncation: low and high stay between two numbers. */
 	c = read_config(
 		"{" SIZES("qwen3_moe", 64, 2, 4) ", \"rope_parameters\": {\"rope_type\": \"yarn\", "
