@@ -214,7 +214,7 @@ bool inode_entry(const struct inode_table *t, uint64_t dir_ino, const struct nod
 			snprintf(name, NAME_ROOM, "%s", here);
 		return here != NULL;
 	case NODE_CONTROL:
-		if (!control_file((uint32_t)i))
+		if (i > UINT32_MAX || !control_file((uint32_t)i))
 			return false;
 		snprintf(name, NAME_ROOM, "%s", control_file((uint32_t)i)->name);
 		*ino = INO_CONTROL + i;
