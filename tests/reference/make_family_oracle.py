@@ -238,9 +238,8 @@ def randomise(model, preset):
     biases = [b for n, b in model.named_buffers() if n.endswith("e_score_correction_bias")]
     for b in biases:
         b.normal_(0, preset.get("bias", 0))
-    if dtype_of(preset) == torch.bfloat16:
-        for t in list(model.parameters()) + biases:
-            t.copy_(t.bfloat16().float())
+    for t in list(model.parameters()) + biases:
+        t.copy_(t.to(dtype_of(preset)).float())
 
 
 # --- MXFP4 (OCP Microscaling Formats 1.0): groups of 32 E2M1 numbers with a power of two each

@@ -5,26 +5,18 @@
     sweep_mla.py make FAMILY FIRST COUNT OUT      OUT/FAMILY-N: checkpoints, and expected.json
     sweep_mla.py check BUILD DIR...               what the engine makes of them
 
-`make` needs what make_family_oracle.py needs, and takes its reference and that of
-make_glm_oracle.py, with their corrections. A number always gives the same checkpoint. `check` needs
-the programs: it packs each checkpoint at full width and compares logits and greedy tokens with the
-reference's, then the engine with itself, to the bit: other threads and chunks, gone on with from a
-session, speculation, and the mount. It prints a line a checkpoint.
+sweep.py has what either does. The reference is that of make_family_oracle.py and
+make_glm_oracle.py, with their corrections.
 """
 
 import copy
-import json
 import os
 import random
-import shutil
-import subprocess
 import sys
-import tempfile
-import time
+
+import sweep
 
 FAMILIES = ("glm_moe_dsa", "deepseek_v32", "deepseek_v3", "deepseek_v2")
-NEW_TOKENS = 8
-CLOSE = 1e-4  # of the largest logit
 SCHEDULE = ("index_topk_freq", "index_skip_topk_offset", "index_topk_pattern", "indexer_types")
 
 
@@ -153,37 +145,8 @@ def reference(family, c, how):
     return model
 
 
-def best_case(model, shaken, length, g):
-    """Of a few prompts the one that hangs least on the last bits."""
-    import torch
-    from oracle import logits_after, short
-
-    best = None
-    for _ in range(4):
-        prompt = torch.randint(0, 290, (length,), generator=g).tolist()
-        ids, margins, noise = list(prompt), [], 0.0
-        for _ in range(NEW_TOKENS):
-            logits = logits_after(model, ids)
-            if len(ids) == length:
-                first = logits
-            if len(ids) < length + 2:
-                noise = max(noise, float((logits_after(shaken, ids) - logits).abs().max()))
-            two = logits[:300].topk(2)
-            margins.append(float(two.values[0] - two.values[1]))
-            ids.append(int(two.indices[0]))
-            if ids[-1] == 299:
-                break
-        case = dict(prompt=prompt, greedy=ids[length:], margin=short(margins), noise=noise,
-                    last_logits=short(first.tolist()))
-        if best is None or noise < best["noise"]:
-            best = case
-        if noise < 2e-5 * float(first.abs().max()) and min(margins) > 1e-3:
-            break
-    return best
-
-
 def lengths(r, c):
-    most = min(c["max_position_embeddings"] - NEW_TOKENS, 300)
+    most = min(c["max_position_embeddings"] - sweep.NEW_TOKENS, 300)
     near = c.get("index_topk", 256) + r.randint(-9, 2)
     return [1, r.randint(2, min(40, most)), max(1, min(near, most)), r.randint(min(41, most), most)]
 
@@ -192,7 +155,6 @@ def make(family, number, out):
     import make_family_oracle as families
     import make_glm_oracle as glm
     import torch
-    from oracle import noisy
 
     r = random.Random(f"{family} {number}")
     torch.manual_seed(r.randrange(1 << 30))
@@ -201,133 +163,8 @@ def make(family, number, out):
     os.makedirs(out, exist_ok=True)
     families.save(model, how, c, out)
     glm.dump(os.path.join(out, "tokenizer.json"), glm.byte_level_tokenizer())
-    g = torch.Generator().manual_seed(number)
-    shaken = noisy(model, 1)
-    cases = [best_case(model, shaken, n, g) for n in lengths(r, c)]
-    with open(os.path.join(out, "expected.json"), "w") as f:
-        json.dump(dict(config=c, how=how, cases=cases), f)
-    print(out, [len(x["prompt"]) for x in cases], flush=True)
-
-
-# --- the engine
-
-
-class Bad(Exception):
-    pass
-
-
-def run(*args):
-    p = subprocess.run(args, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if p.returncode:
-        name = os.path.basename(args[0])
-        raise Bad(f"{name} ended with {p.returncode}: {p.stderr.strip()[-400:]}")
-    return p.stdout
-
-
-def engine(build, where, prompt, n, *options):
-    ids = " ".join(map(str, prompt))
-    what = ["--prompt-ids", ids, "-n", str(n), "--logits", "--json"]
-    return json.loads(run(build + "/coli-engine", "run", where, *what, *options))
-
-
-def against_reference(case, out):
-    """A sentence, or None."""
-    scale = max(map(abs, case["last_logits"])) or 1
-    bound = max(CLOSE * scale, 10 * case["noise"])
-    off = max(abs(a - b) for a, b in zip(out["logits"], case["last_logits"]))
-    n = len(case["prompt"])
-    if len(out["logits"]) != len(case["last_logits"]) or not off <= bound:
-        noise = case["noise"] / scale
-        return f"logits after {n} tokens off by {off / scale:.1e} (noise {noise:.1e})"
-    for a, b, margin in zip(out["ids"], case["greedy"], case["margin"]):
-        if a != b:
-            close = margin < bound
-            return None if close else f"after {n} tokens {out['ids']}, not {case['greedy']}"
-    return None
-
-
-def mounted(build, store, work, prompt, n):
-    mnt = os.path.join(work, "mnt")
-    os.mkdir(mnt)
-    daemon = subprocess.Popen([build + "/expertfs", "-f", "--memory", "8M", store, mnt],
-                              stderr=subprocess.DEVNULL)
-    try:
-        while not os.path.ismount(mnt) and daemon.poll() is None:
-            time.sleep(0.05)
-        return engine(build, mnt, prompt, n, "--draft", "off")
-    finally:
-        subprocess.run(["umount", mnt], check=False)
-        daemon.wait(60)
-        os.rmdir(mnt)
-
-
-def itself(build, r, plain, store, work, prompt, drafts):
-    """(name, run, what it must equal) of runs that may differ in no bit."""
-    n = NEW_TOKENS
-    base = engine(build, plain, prompt, n, "--draft", "off")
-    for _ in range(3):
-        o = ["--threads", r.choice("123"), "--chunk", r.choice(["1", "3", "64", "255"])]
-        o += ["--draft", r.choice("135") if drafts and r.random() < 0.8 else "off"]
-        yield " ".join(o), engine(build, plain, prompt, n, *o), base
-    s = ["--session", os.path.join(work, "s"), "--draft", "off"]
-    whole = engine(build, plain, prompt, n, "--draft", "off", "--session",
-                   os.path.join(work, "whole"))
-    engine(build, plain, prompt[: r.randint(1, len(prompt))], 2, *s)
-    yield "session", engine(build, plain, prompt, n, *s, "--chunk", r.choice(["2", "300"])), whole
-    yield "session again", engine(build, plain, prompt, n, *s), whole
-    if r.random() < 0.3:
-        yield "mount", mounted(build, store, work, prompt, n), base
-
-
-def check(build, source, work):
-    with open(os.path.join(source, "expected.json"), encoding="utf-8") as f:
-        expected = json.load(f)
-    r = random.Random(source)
-    bits = "16" if expected["how"]["dtype"] == "bfloat16" and r.random() < 0.5 else "32"
-    store, plain = os.path.join(work, "store"), os.path.join(work, "plain")
-    run(build + "/coli-pack", "--bits", bits, "--dense-bits", bits, source, store)
-    run(build + "/expertctl", "export", store, plain)
-    bad, worst = [], 0.0
-    for case in expected["cases"]:
-        out = engine(build, plain, case["prompt"], len(case["greedy"]), "--draft", "off")
-        bad.append(against_reference(case, out))
-        scale = max(map(abs, case["last_logits"])) or 1
-        off = [abs(a - b) / scale for a, b in zip(out["logits"], case["last_logits"])]
-        worst = max(worst, *off)
-    drafts = expected["how"]["mtp"] > 0
-    for case in expected["cases"][-2:]:
-        for name, got, want in itself(build, r, plain, store, work, case["prompt"], drafts):
-            if any(got[k] != want[k] for k in ("ids", "logits")):
-                bad.append(f"{name}: other bits after {len(case['prompt'])} tokens")
-        for name in ("s", "whole"):
-            os.remove(os.path.join(work, name))
-    bad = [x for x in bad if x]
-    print(source, "DIFFERENT: " + "; ".join(bad) if bad else "same", f"{worst:.1e}", flush=True)
-    return not bad
-
-
-def main(args):
-    if len(args) == 5 and args[0] == "make" and args[1] in FAMILIES:
-        import torch
-
-        torch.set_num_threads(1)
-        for number in range(int(args[2]), int(args[2]) + int(args[3])):
-            make(args[1], number, os.path.join(args[4], f"{args[1]}-{number}"))
-        return
-    if len(args) < 3 or args[0] != "check":
-        sys.exit(__doc__)
-    failed = 0
-    for source in args[2:]:
-        work = tempfile.mkdtemp()
-        try:
-            failed += not check(args[1], source, work)
-        except Bad as e:
-            print(source, "FAILED:", e, flush=True)
-            failed += 1
-        finally:
-            shutil.rmtree(work)
-    sys.exit(failed and f"{failed} of {len(args) - 2} checkpoints differ")
+    sweep.say(model, c, how, lengths(r, c), number, out)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sweep.main(__doc__, FAMILIES, make, sys.argv[1:])
