@@ -200,6 +200,12 @@ for size in '[128,0]' '[128]' '[128,128,128]'; do
 	broken_config "quantization_config={\"weight_block_size\":$size}"
 	refused 'weight_block_size is not two numbers'
 done
+for method in awq gptq bitsandbytes compressed-tensors; do
+	broken_config "quantization_config={\"quant_method\":\"$method\"}"
+	refused "config.json: weights that are quantised by \"$method\" \(quantization_config\) are not supported"
+done
+broken_config 'compression_config={"quant_method":"compressed-tensors"}'
+refused 'quantised by "compressed-tensors" \(compression_config\)'
 broken_config 'eos_token_id="no"'
 refused 'eos_token_id'
 cp -r f32 broken
