@@ -70,11 +70,12 @@ static int add_part(struct gguf *g, const char *path, struct gguf_header *h, cha
 		return p->fd;
 	p->bytes = (uint64_t)st.st_size;
 	p->mtime = st.st_mtim;
-	err = gguf_header_read(p->fd, p->bytes, path, h, why);
+	err = gguf_header_read(p->fd, p->bytes, path, g->part[0].align, h, why);
 	if (err)
 		return err;
 	p->header_bytes = h->used;
 	p->header_check = h->check;
+	p->align = h->align;
 	grown = realloc(g->tensor, (g->tensors + h->tensors + 1) * sizeof(*grown));
 	if (!grown)
 		return fail(why, ENOMEM, "out of memory");

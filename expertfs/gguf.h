@@ -74,6 +74,7 @@ struct gguf_part {
 	uint64_t bytes;        /* of the file */
 	uint64_t header_bytes; /* what comes before the data, without padding */
 	uint64_t header_check; /* XXH3 of these */
+	uint64_t align;        /* of the data */
 	struct timespec mtime;
 };
 

@@ -281,11 +281,19 @@ static int take_tensors(struct cursor *c, struct gguf_header *h, uint64_t n)
 	return err;
 }
 
-static int read_alignment(const struct cursor *c, const struct gguf_header *h, uint64_t *align)
+/* A file that names none is read by the default, as by llama.cpp. python3-gguf names it in the first
+ * file of a set only and keeps to it in all: which of them has written a set, the files do not say. */
+static int read_alignment(const struct cursor *c, const struct gguf_header *h, uint64_t first,
+			  uint64_t *align)
 {
 	const struct gguf_key *k = gguf_key_find(h->key, h->keys, "general.alignment");
 
 	*align = ALIGN_DEFAULT;
+	if (!k && first && first != ALIGN_DEFAULT)
+		return fail(c->why, EINVAL,
+			    "%s: general.alignment is missing, and %" PRIu64
+			    " in the first file of the set",
+			    c->path, first);
 	if (!k)
 		return 0;
 	if (k->array || k->kind != GGUF_U32)
@@ -330,13 +338,14 @@ static int check_overlap(const struct cursor *c, const struct gguf_header *h)
 }
 
 /* Offsets become those of the file, and must stay within it. */
-static int place_tensors(const struct cursor *c, struct gguf_header *h)
+static int place_tensors(const struct cursor *c, struct gguf_header *h, uint64_t first)
 {
 	uint64_t align, start, room;
-	int err = read_alignment(c, h, &align);
+	int err = read_alignment(c, h, first, &align);
 
 	if (err)
 		return err;
+	h->align = align;
 	start = (c->at + align - 1) & ~(align - 1);
 	for (size_t i = 0; i < h->tensors; i++) {
 		struct gguf_tensor *t = &h->tensor[i];
@@ -366,7 +375,7 @@ static int not_gguf(const struct cursor *c)
 	return fail(c->why, EINVAL, "%s is not a GGUF file", c->path);
 }
 
-static int parse(struct cursor *c, struct gguf_header *h)
+static int parse(struct cursor *c, uint64_t align, struct gguf_header *h)
 {
 	uint64_t tensors = 0, keys = 0;
 	uint32_t version = 0;
@@ -385,17 +394,17 @@ static int parse(struct cursor *c, struct gguf_header *h)
 			    c->path, version);
 	err = take_keys(c, h, keys);
 	err = err ? err : take_tensors(c, h, tensors);
-	return err ? err : place_tensors(c, h);
+	return err ? err : place_tensors(c, h, align);
 }
 
-int gguf_header_read(int fd, uint64_t file_bytes, const char *path, struct gguf_header *h,
-		     char *why)
+int gguf_header_read(int fd, uint64_t file_bytes, const char *path, uint64_t align,
+		     struct gguf_header *h, char *why)
 {
 	struct cursor c = { .fd = fd, .path = path, .file_bytes = file_bytes, .why = why };
 	int err;
 
 	*h = (struct gguf_header){ 0 };
-	err = parse(&c, h);
+	err = parse(&c, align, h);
 	h->bytes = c.bytes;
 	h->used = c.at;
 	if (err)

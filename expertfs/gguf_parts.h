@@ -11,15 +11,16 @@ struct gguf_header {
 	uint8_t *bytes; /* used of them are the header; all is the caller's to free */
 	size_t used;
 	uint64_t check; /* XXH3 of them */
+	uint64_t align; /* of the data */
 	size_t keys, tensors;
 	struct gguf_key *key;       /* sorted by name, none twice */
 	struct gguf_tensor *tensor; /* in order of the file; offsets are the file's, part is 0 */
 };
 
-/* Reads the header of a file of file_bytes bytes; path is for the sentences. After an error there is
- * nothing to free. */
-int gguf_header_read(int fd, uint64_t file_bytes, const char *path, struct gguf_header *h,
-		     char *why);
+/* Reads the header of a file of file_bytes bytes; path is for the sentences. align: what the first file
+ * of a set has, 0 for that one itself. After an error there is nothing to free. */
+int gguf_header_read(int fd, uint64_t file_bytes, const char *path, uint64_t align,
+		     struct gguf_header *h, char *why);
 void gguf_header_free(struct gguf_header *h);
 
 /* The key of this name; NULL: there is none. */

@@ -315,11 +315,15 @@ static void long_headers(void **state)
 	}
 }
 
+static uint32_t first_align; /* 0: says nothing */
+
 static void write_part(int no, int count, int says_no, int says_total, const char *tensor)
 {
 	char name[512];
 
-	gg_begin(&m, 1, no == 0 ? 4 : 2);
+	gg_begin(&m, 1, no ? 2 : first_align ? 5 : 4);
+	if (no == 0 && first_align)
+		gg_key_u32(&m, "general.alignment", first_align);
 	if (no == 0)
 		gg_key_text(&m, "general.architecture", "tiny");
 	gg_key_u16(&m, "split.no", (uint16_t)says_no);
@@ -369,6 +373,12 @@ static void split_sets(void **state)
 	write_part(0, 3, 0, 4, "a");
 	assert_int_equal(open_set(first, &g), -EINVAL);
 	assert_non_null(strstr(why, "have 3 tensors and should have 4"));
+	first_align = 8;
+	write_part(0, 3, 0, 3, "a");
+	assert_int_equal(open_set(first, &g), -EINVAL);
+	assert_non_null(
+		strstr(why, "s-00002-of-00003.gguf: general.alignment is missing, and 8 in"));
+	first_align = 0;
 	for (int i = 0; i < 3; i++) {
 		snprintf(name, sizeof(name), "%s/s-%05d-of-00003.gguf", dir, i + 1);
 		unlink(name);
