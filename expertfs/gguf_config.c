@@ -216,9 +216,26 @@ static int all_known(const struct gguf *g, char *why)
 	return 0;
 }
 
+/* Weights may be stored turned by a Hadamard matrix, for llama.cpp to turn what they are multiplied
+ * with. Nothing but these keys tells them from others. */
+static int check_folded(const struct gguf *g, char *why)
+{
+	static const char prefix[] = "prism.hadamard.";
+
+	for (size_t i = 0; i < g->keys; i++)
+		if (strncmp(g->key[i].name, prefix, sizeof(prefix) - 1) == 0)
+			return fail(why, EINVAL,
+				    "%s: %s: weights that are folded with a Hadamard transform are "
+				    "not supported",
+				    g->part[0].path, g->key[i].name);
+	return 0;
+}
+
 static int fill(const struct gguf *g, const struct gguf_arch *a, json_t *config, char *why)
 {
-	int err = gguf_put(config, "model_type", json_string(a->model_type), why);
+	int err = check_folded(g, why);
+
+	err = err ? err : gguf_put(config, "model_type", json_string(a->model_type), why);
 
 	for (size_t i = 0; i < sizeof(ints) / sizeof(ints[0]) && !err; i++)
 		if (a->latent || !ints[i].latent)

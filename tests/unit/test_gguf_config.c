@@ -261,6 +261,11 @@ static void others_refused(void **state)
 	begin("qwen2moe", 2);
 	model();
 	refuse("ffn_gate_shexp.weight is missing");
+	begin("llama", 2);
+	gg_key_u32(&m, "prism.hadamard.version", 1);
+	keys++;
+	model();
+	refuse("prism.hadamard.version: weights that are folded with a Hadamard transform");
 }
 
 /* As the engine computes it: a part of a head, cut to a whole number. */
