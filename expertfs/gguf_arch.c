@@ -55,6 +55,18 @@ static int deepseek2(const struct gguf *g, json_t *config, char *why)
 	return err;
 }
 
+/* Younger than the keys of groups: without them there are none, whatever the family's default is. */
+static int deepseek32(const struct gguf *g, json_t *config, char *why)
+{
+	int err;
+
+	(void)g;
+	if (json_object_get(config, "n_group"))
+		return 0;
+	err = gguf_put(config, "n_group", json_integer(1), why);
+	return err ? err : gguf_put(config, "topk_group", json_integer(1), why);
+}
+
 static int glm4moe(const struct gguf *g, json_t *config, char *why)
 {
 	bool norm = gguf_layer_tensor(g, config, "attn_q_norm.weight");
@@ -166,6 +178,7 @@ static const struct gguf_arch archs[] = {
 		.gating = GATING_SOFTMAX,
 		.norm_topk = true,
 		.yarn_truncate = true,
+		.more = deepseek32,
 	},
 	{
 		.gguf = "qwen2moe",

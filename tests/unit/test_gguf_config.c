@@ -166,6 +166,9 @@ static void deepseek(void **state)
 	number("expert_group_used_count", 1);
 	model();
 	expect(config(), "{\"model_type\": \"deepseek_v2\", \"n_group\": 1, \"topk_group\": 1}");
+	latent("deepseek32", 256);
+	model();
+	expect(config(), "{\"n_group\": 1, \"topk_group\": 1}");
 	latent("deepseek2", 256);
 	number("expert_gating_func", 1);
 	model();
