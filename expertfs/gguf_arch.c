@@ -96,12 +96,30 @@ static int olmoe(const struct gguf *g, json_t *config, char *why)
 	return gguf_put(config, "clip_qkv", json_real(clip), why);
 }
 
+/* Layers with a window may turn otherwise than those without. */
+static int check_window_base(const struct gguf *g, const json_t *config, char *why)
+{
+	double all = json_real_value(json_object_get(config, "rope_theta")), theta = all;
+	int err = gguf_float(g, "%s.rope.freq_base_swa", &theta, why);
+
+	if (err && err != -ENOENT)
+		return err;
+	return theta == all ? 0
+			    : fail(why, EINVAL,
+				   "%s: %s.rope.freq_base_swa %g is not supported, only %g as all "
+				   "layers have it",
+				   g->part[0].path, g->arch, theta, all);
+}
+
 /* Every other layer has a window, the first included: so does the engine's default. */
 static int gpt_oss(const struct gguf *g, json_t *config, char *why)
 {
 	int64_t period = 2;
-	int err = gguf_take_int(g, "%s.attention.sliding_window", config, "sliding_window", 0, why);
+	int err = check_window_base(g, config, why);
 
+	if (!err)
+		err = gguf_take_int(g, "%s.attention.sliding_window", config, "sliding_window", 0,
+				    why);
 	if (!err)
 		err = gguf_int(g, "%s.attention.sliding_window_pattern", 0, INT32_MAX, &period,
 			       why);
@@ -160,6 +178,7 @@ static const struct gguf_arch archs[] = {
 		.gating = GATING_SIGMOID,
 		.latent = true,
 		.yarn_truncate = true,
+		.more = deepseek32,
 	},
 	{
 		.gguf = "glm4moe",
@@ -178,7 +197,6 @@ static const struct gguf_arch archs[] = {
 		.gating = GATING_SOFTMAX,
 		.norm_topk = true,
 		.yarn_truncate = true,
-		.more = deepseek32,
 	},
 	{
 		.gguf = "qwen2moe",

@@ -11,7 +11,8 @@
 #include "expertfs/fail.h"
 #include "expertfs/gguf_arch.h"
 
-/* Corrections that no file of these architectures has but with the value that changes nothing. */
+/* Corrections that no file of these architectures has but with the value that changes nothing. llama.cpp
+ * heeds the first of them without a scaling as well. */
 static int check_factors(const struct gguf *g, char *why)
 {
 	static const char *const keys[] = { "%s.rope.scaling.attn_factor",
@@ -72,7 +73,6 @@ static int yarn(const struct gguf *g, const struct gguf_arch *a, json_t *rope, c
 	if (!err)
 		err = gguf_take_int(g, "%s.rope.scaling.original_context_length", rope,
 				    "original_max_position_embeddings", -1, why);
-	err = err ? err : check_factors(g, why);
 	return err ? err : take_mscale(g, a, rope, why);
 }
 
@@ -104,8 +104,9 @@ int gguf_rope(const struct gguf *g, const struct gguf_arch *a, json_t *config, c
 {
 	const char *kind = NULL;
 	double factor = 0;
-	int err = kind_of(g, &factor, &kind, why);
+	int err = check_factors(g, why);
 
+	err = err ? err : kind_of(g, &factor, &kind, why);
 	if (err)
 		return err;
 	if (!kind) /* which keeps the engine from the family's default */

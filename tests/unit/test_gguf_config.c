@@ -241,6 +241,15 @@ static void gpt_oss(void **state)
 	model();
 	refuse("gpt-oss.rope.scaling.yarn_attn_factor 2 is not supported");
 	begin("gpt-oss", 2);
+	real("rope.scaling.attn_factor", 2); /* heeded without a scaling as well */
+	model();
+	refuse("gpt-oss.rope.scaling.attn_factor 2 is not supported");
+	begin("gpt-oss", 2);
+	real("rope.freq_base", 150000);
+	real("rope.freq_base_swa", 10000);
+	model();
+	refuse("gpt-oss.rope.freq_base_swa 10000 is not supported, only 150000");
+	begin("gpt-oss", 2);
 	number("attention.sliding_window_pattern", 3);
 	model();
 	refuse("sliding_window_pattern 3 is not supported");
