@@ -56,9 +56,14 @@ def each(r, v, n):
     return ("list", [v] * n) if r.random() < 0.25 else u32(v)
 
 
-def draw_rope(r, keys, latent):
+def draw_rope(r, arch, keys):
+    """Not drawn is what llama.cpp does not do as the models were trained: it heeds no yarn_beta_fast and
+    _slow, and in latent attention it counts a stretching once too often, but YaRN's with the key of
+    mscale_all_dim, which must be 1 for deepseek32 and is not known for glm-dsa."""
+    latent = arch in ("deepseek2", "deepseek32", "glm-dsa")
     kinds = ["", "", "none", "linear", "yarn", "yarn"]
-    kind = r.choice([k for k in kinds if not latent or k != "linear"])
+    kinds = [k for k in kinds if not latent or k != "linear"]
+    kind = r.choice([k for k in kinds if arch != "glm-dsa" or k != "yarn"])
     if r.random() < 0.85:
         keys["rope.freq_base"] = f32(r.choice([1e4, 1e6, 5e5, 777.0]))
     if not kind:
@@ -74,11 +79,11 @@ def draw_rope(r, keys, latent):
         if r.random() < 0.8:
             keys["rope.scaling.original_context_length"] = u32(r.choice([16, 64, 500, 4096]))
         if r.random() < 0.4:
-            keys["rope.scaling.yarn_beta_fast"] = f32(r.choice([32.0, 8.5]))
-        if r.random() < 0.4:
-            keys["rope.scaling.yarn_beta_slow"] = f32(r.choice([1.0, 2.0]))
-        if latent and r.random() < 0.7:
-            keys["rope.scaling.yarn_log_multiplier"] = f32(r.choice([0.1, 0.0707]))
+            keys["rope.scaling.yarn_beta_fast"] = f32(32.0)
+            keys["rope.scaling.yarn_beta_slow"] = f32(1.0)
+        if latent:
+            some = [0.1, 0.0707] if arch == "deepseek2" else [0.1]
+            keys["rope.scaling.yarn_log_multiplier"] = f32(r.choice(some))
 
 
 def draw_grouped(r, arch, c, keys, t):
@@ -206,8 +211,10 @@ def draw_router(r, arch, c, keys, t):
     if sigmoid or arch == "deepseek2":
         if r.random() < 0.7:
             keys["expert_weights_norm"] = "bool", r.random() < 0.6
-        if r.random() < 0.7:
-            keys["expert_weights_scale"] = f32(r.choice([1.0, 2.5, 0.3]))
+        normed = keys.get("expert_weights_norm", ("", False))[1]
+        if r.random() < 0.7:  # DeepSeek-V2 does not scale what is normalised, llama.cpp does
+            scales = [1.0, 2.5, 0.3] if sigmoid or not normed else [1.0]
+            keys["expert_weights_scale"] = f32(r.choice(scales))
         if arch in ("deepseek2", "deepseek32") or r.random() < 0.5:
             keys["expert_gating_func"] = u32(2 if sigmoid else 1)
     elif arch in ("llama", "qwen3moe") and r.random() < 0.3:
@@ -301,7 +308,7 @@ def draw(r, arch):
     eps = 1e-6 if arch in ("deepseek2", "deepseek32") else r.choice([1e-6, 1e-5, 1e-3])
     keys["attention.layer_norm_rms_epsilon"] = f32(eps)
     latent = arch in ("deepseek2", "deepseek32", "glm-dsa")
-    draw_rope(r, keys, latent)
+    draw_rope(r, arch, keys)
     if arch == "gpt-oss" and "rope.scaling.type" in keys:
         keys["rope.scaling.yarn_truncate"] = "bool", True  # as llama.cpp has it
     (draw_latent if latent else draw_grouped)(r, arch, c, keys, t)
