@@ -7,52 +7,16 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
 #include "expertfs/memory.h"
+#include "tests/unit/made_root.h"
 
-static char root[256];
-
-static void put(const char *path, const char *text)
+static int with_meminfo(void **state)
 {
-	char full[1024];
-
-	snprintf(full, sizeof(full), "%s%s", root, path);
-	for (char *slash = strchr(full + strlen(root) + 1, '/'); slash;
-	     slash = strchr(slash + 1, '/')) {
-		*slash = 0;
-		mkdir(full, 0777);
-		*slash = '/';
-	}
-	FILE *f = fopen(full, "w");
-	if (!f)
-		fail_msg("cannot write %s", full);
-	fputs(text, f);
-	fclose(f);
-}
-
-static int new_root(void **state)
-{
-	const char *tmp = getenv("TMPDIR");
-
-	(void)state;
-	snprintf(root, sizeof(root), "%s/memory.XXXXXX", tmp ? tmp : "/tmp");
-	if (!mkdtemp(root))
+	if (new_root(state) != 0)
 		return -1;
 	put("/proc/meminfo", "MemTotal: 16000 kB\nMemFree: 1 kB\nMemAvailable: 8000 kB\n");
 	return 0;
-}
-
-static int drop_root(void **state)
-{
-	char command[300];
-
-	(void)state;
-	snprintf(command, sizeof(command), "rm -rf '%s'", root);
-	return system(command);
 }
 
 static void without_limits_what_the_machine_has(void **state)
@@ -97,10 +61,11 @@ static void version_1_has_one_limit(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(without_limits_what_the_machine_has, new_root,
+		cmocka_unit_test_setup_teardown(without_limits_what_the_machine_has, with_meminfo,
 						drop_root),
-		cmocka_unit_test_setup_teardown(version_2_counts_every_level, new_root, drop_root),
-		cmocka_unit_test_setup_teardown(version_1_has_one_limit, new_root, drop_root),
+		cmocka_unit_test_setup_teardown(version_2_counts_every_level, with_meminfo,
+						drop_root),
+		cmocka_unit_test_setup_teardown(version_1_has_one_limit, with_meminfo, drop_root),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

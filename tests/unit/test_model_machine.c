@@ -17,44 +17,7 @@
 
 #include "engine/machine.h"
 #include "engine/mount.h"
-
-static char root[256];
-
-static void put(const char *path, const char *text)
-{
-	char full[1024];
-
-	snprintf(full, sizeof(full), "%s%s", root, path);
-	for (char *slash = strchr(full + strlen(root) + 1, '/'); slash;
-	     slash = strchr(slash + 1, '/')) {
-		*slash = 0;
-		mkdir(full, 0777);
-		*slash = '/';
-	}
-	FILE *f = fopen(full, "w");
-	if (!f)
-		fail_msg("cannot write %s", full);
-	fputs(text, f);
-	fclose(f);
-}
-
-static int new_root(void **state)
-{
-	const char *tmp = getenv("TMPDIR");
-
-	(void)state;
-	snprintf(root, sizeof(root), "%s/machine.XXXXXX", tmp ? tmp : "/tmp");
-	return mkdtemp(root) ? 0 : -1;
-}
-
-static int drop_root(void **state)
-{
-	char command[300];
-
-	(void)state;
-	snprintf(command, sizeof(command), "rm -rf '%s'", root);
-	return system(command);
-}
+#include "tests/unit/made_root.h"
 
 #define MEMINFO "MemTotal: 16000000 kB\nMemFree: 1 kB\nMemAvailable: 8000000 kB\n"
 
