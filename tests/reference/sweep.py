@@ -103,19 +103,26 @@ def against_reference(case, out):
     return None
 
 
-def mounted(build, store, work, prompt, n):
-    mnt = os.path.join(work, "mnt")
-    os.mkdir(mnt)
-    daemon = subprocess.Popen([build + "/expertfs", "-f", "--memory", "8M", store, mnt],
-                              stderr=subprocess.DEVNULL)
-    try:
-        while not os.path.ismount(mnt) and daemon.poll() is None:
-            time.sleep(0.05)
-        return engine(build, mnt, prompt, n, "--draft", "off")
-    finally:
-        subprocess.run(["umount", mnt], check=False)
-        daemon.wait(60)
-        os.rmdir(mnt)
+class Mount:
+    """Of a store or a GGUF file, in a new folder under work."""
+
+    def __init__(self, build, what, work, *options):
+        self.at = tempfile.mkdtemp(dir=work)
+        self.log = tempfile.TemporaryFile("w+")
+        self.daemon = subprocess.Popen([build + "/expertfs", "-f", *options, what, self.at],
+                                       stderr=self.log, stdout=self.log)
+        while not os.path.ismount(self.at):
+            if self.daemon.poll() is not None:
+                self.log.seek(0)
+                raise Bad(f"not mounted: {self.log.read().strip()[-300:]}")
+            time.sleep(0.02)
+
+    def __enter__(self):
+        return self.at
+
+    def __exit__(self, *_):
+        subprocess.run(["umount", self.at], check=False)
+        self.daemon.wait(120)
 
 
 def itself(build, r, plain, store, work, prompt, drafts):
@@ -133,7 +140,8 @@ def itself(build, r, plain, store, work, prompt, drafts):
     yield "session", engine(build, plain, prompt, n, *s, "--chunk", r.choice(["2", "300"])), whole
     yield "session again", engine(build, plain, prompt, n, *s), whole
     if r.random() < 0.3:
-        yield "mount", mounted(build, store, work, prompt, n), base
+        with Mount(build, store, work, "--memory", "8M") as at:
+            yield "mount", engine(build, at, prompt, n, "--draft", "off"), base
 
 
 def check(build, source, work):
@@ -168,12 +176,10 @@ def check(build, source, work):
     return not bad
 
 
-def main(doc, families, make, args):
-    """make(family, number, folder) makes a checkpoint with what is expected of it."""
+def main(doc, families, make, args, check=check):
+    """make(family, number, folder) makes a model with what is expected of it, check(build, folder,
+    work) says whether the engine agrees."""
     if len(args) == 5 and args[0] == "make" and args[1] in families:
-        import torch
-
-        torch.set_num_threads(1)
         for number in range(int(args[2]), int(args[2]) + int(args[3])):
             make(args[1], number, os.path.join(args[4], f"{args[1]}-{number}"))
         return
@@ -189,6 +195,6 @@ def main(doc, families, make, args):
             failed += 1
         finally:
             shutil.rmtree(work)
-    sys.exit(failed and f"{failed} of {len(args) - 2} checkpoints differ")
+    sys.exit(failed and f"{failed} of {len(args) - 2} models differ")
 
 

@@ -20,18 +20,15 @@ import random
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "e2e")]
 
-from sweep import Bad, against_reference, engine, itself, run  # noqa: E402
+from sweep import NEW_TOKENS, Mount, against_reference, engine, itself, main, run  # noqa: E402
 
 ARCHS = ("llama", "qwen2moe", "qwen3moe", "olmoe", "glm4moe", "gpt-oss", "deepseek2", "deepseek32",
          "glm-dsa")
 TOKENIZER = os.path.join(HERE, "..", "data", "families", "mixtral", "tokenizer.json")
-NEW_TOKENS = 8
 VOCAB = 300
 ROUNDED = 0.3  # what 8-bit activations may change, of the logits' root mean square
 FLOATS = ("F32", "F16", "BF16")
@@ -530,27 +527,6 @@ def make(arch, number, out):
 # --- the engine
 
 
-class Mount:
-    def __init__(self, build, what, work, *options):
-        self.at = os.path.join(work, "m")
-        os.makedirs(self.at, exist_ok=True)
-        self.log = tempfile.TemporaryFile("w+")
-        self.daemon = subprocess.Popen([build + "/expertfs", "-f", *options, what, self.at],
-                                       stderr=self.log, stdout=self.log)
-        while not os.path.ismount(self.at):
-            if self.daemon.poll() is not None:
-                self.log.seek(0)
-                raise Bad(f"not mounted: {self.log.read().strip()[-300:]}")
-            time.sleep(0.02)
-
-    def __enter__(self):
-        return self.at
-
-    def __exit__(self, *_):
-        subprocess.run(["umount", self.at], check=False)
-        self.daemon.wait(120)
-
-
 def off_by(got, want):
     """The difference's root mean square, of the logits'."""
     d = sum((a - b) ** 2 for a, b in zip(got, want))
@@ -608,25 +584,5 @@ def check(build, source, work):
     return not bad
 
 
-def main(args):
-    if len(args) == 5 and args[0] == "make" and args[1] in ARCHS:
-        for number in range(int(args[2]), int(args[2]) + int(args[3])):
-            make(args[1], number, os.path.join(args[4], f"{args[1]}-{number}"))
-        return
-    if len(args) < 3 or args[0] != "check":
-        sys.exit(__doc__)
-    failed = 0
-    for source in args[2:]:
-        work = tempfile.mkdtemp()
-        try:
-            failed += not check(args[1], source, work)
-        except Bad as e:
-            print(source, "FAILED:", e, flush=True)
-            failed += 1
-        finally:
-            shutil.rmtree(work)
-    sys.exit(failed and f"{failed} of {len(args) - 2} models differ")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(__doc__, ARCHS, make, sys.argv[1:], check)

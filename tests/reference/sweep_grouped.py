@@ -335,6 +335,7 @@ def make(family, number, out):
     from oracle import logits_after
 
     r = random.Random(f"{family} {number}")
+    torch.set_num_threads(1)
     torch.manual_seed(r.randrange(1 << 30))
     c, how = draw(r, family)
     model = families.make_model(family, c)

@@ -157,6 +157,7 @@ def make(family, number, out):
     import torch
 
     r = random.Random(f"{family} {number}")
+    torch.set_num_threads(1)
     torch.manual_seed(r.randrange(1 << 30))
     c, how = draw(r, family)
     model = reference(family, c, how)
