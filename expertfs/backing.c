@@ -235,6 +235,15 @@ int backing_new(const struct backing_source *s, uint64_t bytes, struct backing *
 	return 0;
 }
 
+/* The map or the backing id holds the memory. A user may have 1,024 descriptors, and a store has more experts. */
+static void drop_descriptor(const struct backing_source *s, struct backing *b)
+{
+	if (s->proves) /* which takes it */
+		return;
+	close(b->fd);
+	b->fd = -1;
+}
+
 int backing_freeze(const struct backing_source *s, struct backing *b, bool keep_map)
 {
 	munmap(b->map, b->mapped);
@@ -250,11 +259,7 @@ int backing_freeze(const struct backing_source *s, struct backing *b, bool keep_
 		if (map == MAP_FAILED)
 			return -errno;
 		b->map = map;
-		/* A user may have 1,024 of them, and a store has more experts. */
-		if (!s->proves) {
-			close(b->fd);
-			b->fd = -1;
-		}
+		drop_descriptor(s, b);
 	}
 	return 0;
 }
@@ -309,10 +314,7 @@ int backing_register(const struct backing_source *s, struct backing *b, int fuse
 	if (id < 0)
 		return id;
 	b->id = id;
-	if (!s->proves) { /* the kernel has its own reference */
-		close(b->fd);
-		b->fd = -1;
-	}
+	drop_descriptor(s, b);
 	return 0;
 }
 
