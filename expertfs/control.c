@@ -345,7 +345,7 @@ static const struct control_file files[] = {
 	{ "trace", 0644, .read = read_trace, .write = write_trace },
 };
 
-const struct control_file *control_file(uint32_t i)
+const struct control_file *control_file(uint64_t i)
 {
 	return i < sizeof(files) / sizeof(*files) ? &files[i] : NULL;
 }

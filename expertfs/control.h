@@ -42,7 +42,7 @@ static inline bool control_file_takes_lines(const struct control_file *f)
 }
 
 /* In the order of listing; NULL after the last. */
-const struct control_file *control_file(uint32_t i);
+const struct control_file *control_file(uint64_t i);
 
 /* An open control file. Thread-safe. */
 struct control;

@@ -214,9 +214,9 @@ bool inode_entry(const struct inode_table *t, uint64_t dir_ino, const struct nod
 			snprintf(name, NAME_ROOM, "%s", here);
 		return here != NULL;
 	case NODE_CONTROL:
-		if (i > UINT32_MAX || !control_file((uint32_t)i))
+		if (!control_file(i))
 			return false;
-		snprintf(name, NAME_ROOM, "%s", control_file((uint32_t)i)->name);
+		snprintf(name, NAME_ROOM, "%s", control_file(i)->name);
 		*ino = INO_CONTROL + i;
 		return true;
 	case NODE_EXPERTS:
